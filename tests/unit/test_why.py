@@ -74,9 +74,9 @@ def run(tmp_path_factory) -> Run:
     return traced(analysed_run(tmp_path_factory.mktemp("why") / "run", DURATION_NS, 9, 400))
 
 
-def traced(directory: RunDirectory) -> Run:
+def traced(directory: RunDirectory, events: tuple[Event, ...] = EVENTS) -> Run:
     flow = directory.read_manifest().flows[0]
-    every = tables(*EVENTS, host=flow.src, sport=flow.sport)
+    every = tables(*events, host=flow.src, sport=flow.sport)
     directory.trace.mkdir()
     for event in of.EVENTS:
         write_table(every[table_name(event)], directory.trace / f"{table_name(event)}.parquet")
@@ -117,6 +117,15 @@ def test_the_overview(run):
         "  s1-eth1  tbf    the queue was full (limit 16,384 bytes)       4        5  differs: 4 "
         "events",
     ]
+
+
+def test_an_overview_of_nothing(tmp_path):
+    """The counters' drop is no event, so it has its row."""
+    directory = analysed_run(tmp_path / "run", DURATION_NS, 9, 400)
+    calm = traced(directory, EVENTS[:1])
+    again, _, waits, drops = "\n".join(why.overview(calm, "table")).split("\n\n")
+    assert [part.splitlines()[1:] for part in (again, waits)] == [["  none"], ["  none"]]
+    assert len(drops.splitlines()) == 3
 
 
 def test_the_chains_of_a_flow(run):

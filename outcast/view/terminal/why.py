@@ -34,7 +34,7 @@ def overview(run: Run, form: str) -> Iterator[str]:
         yield from forms.frame(traced.again.drop("order"), form)
         return
     yield "Segments sent again, by cause"
-    yield from _aligned(_causes(run, traced.again))
+    yield from _or_none(_causes(run, traced.again))
     yield ""
     yield "The kernel's counters, and what the events sum up to"
     yield from _aligned(_counters(run, traced.every))
@@ -43,10 +43,10 @@ def overview(run: Run, form: str) -> Iterator[str]:
     packets, drop_chains = run.table("packets"), run.table("blackouts")
     with run.reading():
         waits = wait_table(traced.senders, traced.again, traced.drops, packets, drop_chains)
-    yield from _aligned(_waits(run, waits.with_columns(group=_group_of(run))))
+    yield from _or_none(_waits(run, waits.with_columns(group=_group_of(run))))
     yield ""
     yield "Packets dropped, by place and reason"
-    yield from _aligned(_drops(run, traced.drops))
+    yield from _or_none(_drops(run, traced.drops))
 
 
 def _group_of(run: Run) -> pl.Expr:
@@ -195,6 +195,10 @@ def _record(run: Run, flow: int) -> FlowRecord:
 def _named(record: FlowRecord) -> str:
     control = f", {record.congestion_control}" if record.congestion_control else ""
     return f"flow {record.flow} ({record.src} to {record.dst}{control})"
+
+
+def _or_none(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield from _aligned(rows) if len(rows) > 1 else ["  none"]
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
