@@ -52,6 +52,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "seq": pl.UInt32,
         "payload": pl.UInt32,
         "skbaddr": pl.UInt64,
+        "reason": pl.UInt32,
         "reason_name": pl.String,
     },
     "qdisc_drop": {"skbaddr": pl.UInt64, "reason_name": pl.String, "kind": pl.String},

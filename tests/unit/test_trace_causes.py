@@ -259,6 +259,24 @@ def test_drops_are_held_against_the_queues_counter(counted, note):
     assert table["counter"].to_list() == [counted, None, 2]
 
 
+def test_drops_at_a_dequeue_are_the_queues_too():
+    # A codel below a shaper: two when packets left, with SKB_DROP_REASON_SUBSYS_QDISC's number and
+    # no name, and one that found the queue full. A card's drop is not the queue's.
+    congested = {"reason": 0x30003, "reason_name": None, "location_name": "__fq_codel_dequeue"}
+    every = tables(
+        ("qdisc_drop", MS, {"skbaddr": 7, "reason_name": "X", "kind": "tbf", "port": "s1-eth1"}),
+        drop(1, 100, skbaddr=7),
+        drop(2, 200, skbaddr=8, **congested),
+        drop(3, 300, skbaddr=9, **congested),
+        drop(4, 400, skbaddr=10, reason=5, reason_name="DEV_READY"),
+    )
+    counters = Counters(ports={}, hosts={}, captures=[], links=[link("s1-eth1", 3)])
+    table = reason_table(dropped(every), counters)
+    rows = table.select("reason", "events", "counter", "note").rows()
+    assert ("CONGESTED", 2, 3, "equal") in rows
+    assert [row[2:] for row in rows if row[0] != "CONGESTED"] == [(None, "")] * 2
+
+
 def test_captures_serve_where_no_drop_was_recorded():
     packets = pl.DataFrame(
         {

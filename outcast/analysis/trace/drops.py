@@ -2,7 +2,9 @@
 
 A queue that drops a packet says so by qdisc:qdisc_drop. The next event is skb:kfree_skb of the
 same buffer, whose reason is then only QDISC_DROP (__tcf_kfree_skb_list in net/sched/sch_generic.c).
-So both are one drop, and the queue's own reason is taken.
+So both are one drop, and the queue's own reason is taken. A queue below a shaper that drops a
+packet when it takes it out frees it itself, by its own reason, and there is no qdisc_drop
+(qdisc_dequeue_drop in include/net/sch_generic.h).
 """
 
 from collections.abc import Mapping
@@ -16,6 +18,13 @@ from outcast.records.counters import Counters
 from outcast.records.sender_tables import DROPS
 
 _ALSO: dict[str, type[pl.DataType]] = {"sport": pl.UInt16, "payload": pl.UInt32, "order": pl.Int64}
+_QUEUE_REASONS = (
+    *("GENERIC", "OVERLIMIT", "CONGESTED", "MAXFLOWS", "FLOOD_PROTECTION", "BAND_LIMIT"),
+    *("HORIZON_LIMIT", "FLOW_LIMIT", "L4S_STEP_NON_ECN"),
+)
+"""enum qdisc_drop_reason in include/net/dropreason-qdisc.h, from 1."""
+_OF_QUEUES = 3 << 16
+"""What kfree_skb adds to them: SKB_DROP_REASON_SUBSYS_QDISC. It has no names for them."""
 
 
 def drop_table(events: TcpEvents, host_of: Mapping[str, str]) -> pl.DataFrame:
@@ -29,7 +38,8 @@ def drop_table(events: TcpEvents, host_of: Mapping[str, str]) -> pl.DataFrame:
         return pl.DataFrame(schema={**DROPS, **_ALSO})
     # A host's card of noise begins its pause by a copy of a packet, and drops the copy behind it
     # (outcast/emulation/arrivals.py).
-    reason = pl.col("reason_name").cast(pl.String)
+    of_queues = {_OF_QUEUES + at: name for at, name in enumerate(_QUEUE_REASONS, 1)}
+    reason = pl.coalesce(pl.col("reason_name").cast(pl.String), named("reason", of_queues))
     is_copy = (pl.col("port") == CARD_ENDS[1]) & (reason == "TC_INGRESS")
     freed = freed.filter(pl.col("saddr").is_not_null() & is_copy.not_().fill_null(True))
     queues = events.tables.get("qdisc_drop")
@@ -80,8 +90,9 @@ def drops_of_packets(packets: pl.DataFrame, t_start_ns: int) -> pl.DataFrame:
 def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
     """Drops by place, queue, reason and function, with the counter of the same queue.
 
-    `counter` is what the queue of that port counted while flows ran, in the first of its rows.
-    `note` says where both differ. What makes the losses of a link has no counter.
+    `counter` is what the queue of that port counted while flows ran, in the first of its rows: what
+    it dropped when packets came, and when it took them out. `note` says where it differs from the
+    events. What makes the losses of a link has no counter.
     """
     grouped = (
         drops.with_columns(place=pl.coalesce("port", "host"))
@@ -95,13 +106,17 @@ def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
     counted = {
         link.port: link.lost.get("queue", 0) for link in counters.links if link.lost is not None
     }
-    queued = grouped.filter(pl.col("qdisc").is_not_null())
+    grouped = grouped.with_columns(
+        queued=pl.col("qdisc").is_not_null()
+        | pl.col("reason").is_in(_QUEUE_REASONS).fill_null(False)
+    )
+    queued = grouped.filter("queued")
     found = dict(queued.group_by("place").agg(pl.col("events").sum()).iter_rows())
     rows = []
     seen: set[str] = set()
     for row in grouped.iter_rows(named=True):
         counter, note = None, ""
-        if row["qdisc"] is not None and row["place"] in counted.keys() - seen:
+        if row.pop("queued") and row["place"] in counted.keys() - seen:
             seen.add(row["place"])
             counter = counted[row["place"]]
             events = found[row["place"]]
