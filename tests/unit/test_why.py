@@ -1,9 +1,12 @@
 """`outcast why` in tables: what is shown of a run's events, and of what is no traced run."""
 
+from dataclasses import replace
+
 import pytest
 
 from outcast import __version__
 from outcast.analysis.trace import events as of
+from outcast.analysis.trace.moment import Lost
 from outcast.errors import InputError
 from outcast.records.counters import Counters, HostCounters, LinkTotals
 from outcast.records.run import Run
@@ -11,8 +14,10 @@ from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.tables import write_table
 from outcast.records.trace import Traced, table_name
 from outcast.view.terminal import why
+from outcast.view.terminal.dropped import Dropped, Words
 from tests import records
-from tests.golden.run_directory import analysed_run, delayed_run
+from tests.golden.run_directory import analysed_run, delayed_run, with_records
+from tests.plans import planned
 from tests.unit.tcp_events import Event, tables
 
 MS = 1_000_000
@@ -173,3 +178,27 @@ def test_a_dropped_segment_that_was_sent_again_was_dropped(run):
     assert told(run, 3.5, "lost") == [one]
     both = "2 of its unacknowledged segments were dropped; all have been sent again since"
     assert told(run, 12, "lost") == [both]
+
+
+def test_losses_of_a_link_are_told_of_the_link(run):
+    whole, plan = planned("linear-12", "links.loss=0.02")
+    words = Words.of(with_records(run, experiment=whole, plan=plan))
+    wire = plan.wires[frozenset(("h1", "s1"))]
+    # What an inner end sends goes to the end of the link that it faces.
+    lost = words.told(wire.facing("h1"), "netem", "GENERIC", "__tcf_kfree_skb_list")
+    assert lost == Dropped("link s1 to h1", "", "lost on the link")
+    assert words.place(wire.facing("s1"), "netem") == "link h1 to s1"
+    other = words.told(wire.facing("s1"), None, "TC_INGRESS", "sch_handle_ingress")
+    assert other == Dropped("link between h1 and s1", "", "TC_INGRESS in sch_handle_ingress")
+
+
+def test_a_moment_tells_losses_of_a_link_of_the_link(run, monkeypatch):
+    whole, plan = planned("linear-12", "links.loss=0.02")
+    wire = plan.wires[frozenset(("h1", "s1"))].facing("h1")
+    lost = Lost(100, 2 * MS, wire, "netem", "GENERIC", "list", None)
+    found = why.moments
+    monkeypatch.setattr(
+        why, "moments", lambda *given: [replace(each, missing=(lost,)) for each in found(*given)]
+    )
+    *_, line = why.at(with_records(run, experiment=whole, plan=plan), 0, 6 * MS, "table")
+    assert line.strip() == "100 at 2.000000 ms on the link s1 to h1: lost on the link"

@@ -1,10 +1,11 @@
-"""In words: one instant of a flow, and why packets were dropped."""
+"""In words: one instant of a flow."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from outcast.analysis.trace.moment import Lost, Moment, Sent
 from outcast.analysis.trace.timers import Timer
 from outcast.units import counted
+from outcast.view.terminal.dropped import Words
 
 _TIMER_NAMES = {
     "rto": ("retransmission timer", "tcp_retransmit_timer"),
@@ -45,23 +46,10 @@ _CAUSES = {
     "no_congestion": "a segment again, for another reason than congestion",
 }
 _ENDS = {"fired": "it went off", "armed again": "it was set anew", "cleared": "it was taken back"}
-_FULL = "OVERLIMIT"
-_REASONS = {
-    _FULL: "the queue was full",
-    "CONGESTED": "the queue's AQM dropped it, to signal congestion",
-    "GENERIC": "the queue dropped it",
-    "MAXFLOWS": "the queue had room for no further flow",
-    "FLOOD_PROTECTION": "the queue held its flow for unresponsive",
-    "BAND_LIMIT": "its band of the queue was full",
-    "HORIZON_LIMIT": "it was to be sent too far in the future",
-    "FLOW_LIMIT": "its flow had no more room in the queue",
-    "L4S_STEP_NON_ECN": "the low-latency queue was above its threshold, and it could not be marked",
-}
-"""Why a queue drops a packet: enum qdisc_drop_reason in include/net/dropreason-qdisc.h."""
 _MOST_LISTED = 8
 
 
-def lines(moment: Moment, name: str, limits: Mapping[str, str]) -> Iterator[str]:
+def lines(moment: Moment, name: str, words: Words) -> Iterator[str]:
     """Lines of text on one socket."""
     yield f"At {ms(moment.t_ns)} {name} {_waits(moment)}."
     since = "" if moment.since_ns is None else f", since {ms(moment.since_ns)}"
@@ -88,7 +76,7 @@ def lines(moment: Moment, name: str, limits: Mapping[str, str]) -> Iterator[str]
         sent = f"{_what(last)}, {_ago(last.t_ns, moment.t_ns)}{number}"
     yield f"  sent      last: {sent}"
     yield f"  next      {_next(moment)}"
-    yield from _network(moment, limits)
+    yield from _network(moment, words)
 
 
 def _waits(moment: Moment) -> str:
@@ -133,7 +121,7 @@ def _what(sent: Sent) -> str:
     return "new data" if sent.cause is None else _CAUSES[sent.cause]
 
 
-def _network(moment: Moment, limits: Mapping[str, str]) -> Iterator[str]:
+def _network(moment: Moment, words: Words) -> Iterator[str]:
     if moment.queued:
         yield (
             f"  queue     {counted(moment.queued, 'packet')} of it "
@@ -148,7 +136,7 @@ def _network(moment: Moment, limits: Mapping[str, str]) -> Iterator[str]:
     missing = counted(len(moment.missing), "segment")
     yield f"  lost      {missing} dropped and not made good{earlier}:"
     for lost in lost_last:
-        yield f"            {_lost(lost, limits)}"
+        yield f"            {_lost(lost, words)}"
 
 
 def _made_good(resent: int) -> str:
@@ -159,24 +147,18 @@ def _made_good(resent: int) -> str:
     return f"{resent} of its unacknowledged segments were dropped; all have been sent again since"
 
 
-def _lost(lost: Lost, limits: Mapping[str, str]) -> str:
-    by = f" by {lost.qdisc}" if lost.qdisc else ""
-    why = reason_words(lost.reason, lost.where, limits.get(lost.place or ""))
-    by += f": {why}" if why else ""
+def _lost(lost: Lost, words: Words) -> str:
+    told = words.told(lost.place, lost.qdisc, lost.reason, lost.where)
+    by = f" by {told.queue}" if told.queue else ""
+    by += f": {told.why}" if told.why else ""
+    on = "on the" if told.place.startswith("link ") else "at"
     packet = "" if lost.packet is None else f", packet {lost.packet} of packets.parquet"
-    return f"{lost.seq} at {ms(lost.t_ns)} at {lost.place or 'an unknown place'}{by}{packet}"
+    place = told.place or "an unknown place"
+    return f"{lost.seq} at {ms(lost.t_ns)} {on} {place}{by}{packet}"
 
 
 def _ago(t_ns: int, now_ns: int) -> str:
     return f"at {ms(t_ns)}, {(now_ns - t_ns) / 1e6:.3f} ms before"
-
-
-def reason_words(reason: str | None, where: str | None, limit: str | None) -> str:
-    """Says why a packet was dropped: in the kernel's words if no queue did it."""
-    if reason in _REASONS:
-        known = reason == _FULL and limit is not None
-        return f"{_REASONS[reason]} (limit {limit})" if known else _REASONS[reason]
-    return " in ".join(part for part in (reason, where) if part)
 
 
 def ms(t_ns: int) -> str:

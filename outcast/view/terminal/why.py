@@ -18,7 +18,8 @@ from outcast.records.flows import FlowRecord
 from outcast.records.run import Run
 from outcast.units import counted
 from outcast.view.terminal import forms
-from outcast.view.terminal.moment import lines, ms, reason_words
+from outcast.view.terminal.dropped import Words
+from outcast.view.terminal.moment import lines, ms
 
 
 def overview(run: Run, form: str) -> Iterator[str]:
@@ -88,24 +89,13 @@ def _counters(run: Run, events: TcpEvents) -> list[list[str]]:
 def _drops(run: Run, drops: pl.DataFrame) -> list[list[str]]:
     """Rows of places and reasons, with the packets that the events and the counters tell."""
     rows = [["place", "queue", "reason", "events", "counter", ""]]
-    limits = _limits(run)
+    words = Words.of(run)
     for row in reason_table(drops, run.counters).iter_rows(named=True):
-        reason = reason_words(row["reason"], row["where"], limits.get(row["place"]))
+        told = words.told(row["place"], row["qdisc"], row["reason"], row["where"])
         kernel = "" if row["counter"] is None else f"{row['counter']:,}"
-        place, queue = row["place"] or "?", row["qdisc"] or ""
-        rows.append([place, queue, reason, f"{row['events']:,}", kernel, row["note"]])
+        place = told.place or "?"
+        rows.append([place, told.queue, told.why, f"{row['events']:,}", kernel, row["note"]])
     return rows
-
-
-def _limits(run: Run) -> dict[str, str]:
-    """The limits of the measured queues in words, by their ports."""
-    queues = {port.egress: port.queue for port in run.manifest.bottlenecks}
-    limits = {
-        port: f"{of.limit_packets:,} packets" for port, of in queues.items() if of.limit_packets
-    }
-    return limits | {
-        port: f"{of.limit_bytes:,} bytes" for port, of in queues.items() if of.limit_bytes
-    }
 
 
 def _waits(run: Run, waits: pl.DataFrame) -> list[list[str]]:
@@ -144,12 +134,14 @@ def chains(run: Run, flow: int, form: str) -> Iterator[str]:
         yield from forms.frame(table, form)
         return
     yield f"{_named(record)}: {counted(table.height, 'data segment')} dropped (times in ms)"
+    words = Words.of(run)
     rows = [["dropped", "sequence", "at", "detected", "by", "state", "again", "cause", "waited"]]
     for row in table.iter_rows(named=True):
+        place = words.place(row["port"] or row["host"], row["qdisc"])
         changed = f"{row['state_before']} > {row['state_after']}"
         rows.append(
             [
-                *(_short(row["t_drop_ns"]), str(row["seq"]), row["port"] or row["host"] or "?"),
+                *(_short(row["t_drop_ns"]), str(row["seq"]), place or "?"),
                 *(_short(row["t_detect_ns"]), row["detected_by"] or "-"),
                 "-" if row["state_after"] is None else changed,
                 *(_short(row["t_again_ns"]), row["cause"] or "-", _short(row["waited_ns"])),
@@ -181,7 +173,7 @@ def at(run: Run, flow: int, t_ns: int, form: str) -> Iterator[str]:
         yield f"At {ms(t_ns)} {_named(record)} had sent nothing yet."
     for moment in answers:
         port = f", port {moment.sport}" if len(answers) > 1 else ""
-        yield from lines(moment, _named(record) + port, _limits(run))
+        yield from lines(moment, _named(record) + port, Words.of(run))
 
 
 def _record(run: Run, flow: int) -> FlowRecord:

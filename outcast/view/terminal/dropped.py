@@ -1,0 +1,88 @@
+"""In words: where packets were dropped, by which queue, and why.
+
+The kernel tells of what the emulation is built of: a loss of a link is told by the netem between
+the link's ends (`outcast.plan.links.Wire`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from outcast.records.run import Run
+
+_FULL = "OVERLIMIT"
+_REASONS = {
+    _FULL: "the queue was full",
+    "CONGESTED": "the queue's AQM dropped it, to signal congestion",
+    "GENERIC": "the queue dropped it",
+    "MAXFLOWS": "the queue had room for no further flow",
+    "FLOOD_PROTECTION": "the queue held its flow for unresponsive",
+    "BAND_LIMIT": "its band of the queue was full",
+    "HORIZON_LIMIT": "it was to be sent too far in the future",
+    "FLOW_LIMIT": "its flow had no more room in the queue",
+    "L4S_STEP_NON_ECN": "the low-latency queue was above its threshold, and it could not be marked",
+}
+"""Why a queue drops a packet: enum qdisc_drop_reason in include/net/dropreason-qdisc.h."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A drop in words; `queue` is empty if no queue did it."""
+
+    place: str
+    queue: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the words on a run's drops need.
+
+    Attributes:
+        limits: the limits of the measured queues in words, by their ports.
+        links: of an interface within a link that loses packets, the end that it sends to, and the
+            other one.
+    """
+
+    limits: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: Run) -> Words:
+        """Those of a run; without a plan, those of its measured queues."""
+        measured = {port.egress: port.queue for port in run.manifest.bottlenecks}
+        limits = {
+            port: f"{of.limit_packets:,} packets"
+            for port, of in measured.items()
+            if of.limit_packets
+        } | {port: f"{of.limit_bytes:,} bytes" for port, of in measured.items() if of.limit_bytes}
+        if (plan := run.plan) is None:
+            return cls(limits)
+        links = {
+            wire.facing(near): (near, far)
+            for wire in plan.wires.values()
+            for near, far in (wire.nodes, wire.nodes[::-1])
+        }
+        return cls(limits, links)
+
+    def place(self, place: str | None, qdisc: str | None) -> str:
+        """A port, a host, or a direction of a link; empty where it is not known."""
+        if place is None or place not in self.links:
+            return place or ""
+        near, far = self.links[place]
+        # What the interface sends goes to the end that it faces.
+        return f"link {far} to {near}" if qdisc else f"link between {far} and {near}"
+
+    def told(
+        self, place: str | None, qdisc: str | None, reason: str | None, where: str | None
+    ) -> Dropped:
+        """Says where, by which queue and why: in the kernel's words if no queue did it."""
+        at = self.place(place, qdisc)
+        if qdisc == "netem" and place in self.links:
+            return Dropped(at, "", "lost on the link")
+        if reason not in _REASONS:
+            return Dropped(at, qdisc or "", " in ".join(part for part in (reason, where) if part))
+        limit = self.limits.get(place or "")
+        known = f" (limit {limit})" if reason == _FULL and limit is not None else ""
+        return Dropped(at, qdisc or "", _REASONS[reason] + known)
