@@ -202,3 +202,29 @@ def test_a_moment_tells_losses_of_a_link_of_the_link(run, monkeypatch):
     )
     *_, line = why.at(with_records(run, experiment=whole, plan=plan), 0, 6 * MS, "table")
     assert line.strip() == "100 at 2.000000 ms on the link s1 to h1: lost on the link"
+
+
+def test_a_drop_below_a_shaper_is_the_configured_queues(run):
+    whole, plan = planned("linear-12", "queue={kind: fq_codel, limit: 20 packets}")
+    words = Words.of(with_records(run, experiment=whole, plan=plan))
+    full = words.told("s1-eth1", "tbf", "OVERLIMIT", "f")
+    assert full == Dropped("s1-eth1", "fq_codel", "the queue was full (limit 16,384 bytes)")
+    # When packets are taken out, the kernel names no queue.
+    assert words.told("s2-eth1", None, "CONGESTED", "f").queue == "fq_codel"
+    # The shaper's own drops, those of the delay, and a host's, of which nobody asked for a queue.
+    told = [
+        ("s1-eth1", "tbf", "GENERIC"),
+        ("s1-eth1", "netem", "X"),
+        ("h1-eth0", "tbf", "OVERLIMIT"),
+    ]
+    assert [words.told(*each, "f").queue for each in told] == ["tbf", "netem", "tbf"]
+    assert words.told("s1-eth1", None, "DEV_READY", "f").queue == ""
+
+
+def test_the_overview_and_a_moment_name_the_configured_queue(run):
+    whole, plan = planned("linear-12", "queue={kind: pfifo, limit: 20 packets}")
+    changed = with_records(run, experiment=whole, plan=plan)
+    *_, row = why.overview(changed, "table")
+    assert row.split()[:2] == ["s1-eth1", "pfifo"]
+    *_, line = why.at(changed, 0, 6 * MS, "table")
+    assert "at s1-eth1 by pfifo: the queue was full" in line

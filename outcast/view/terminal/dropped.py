@@ -1,7 +1,7 @@
 """In words: where packets were dropped, by which queue, and why.
 
-The kernel tells of what the emulation is built of: a loss of a link is told by the netem between
-the link's ends (`outcast.plan.links.Wire`).
+The kernel tells of what the emulation is built of: a drop of a queue is told by the shaper above
+it, and a loss of a link by the netem between the link's ends (`outcast.plan.links.Wire`).
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from outcast.plan.ports import asked_of_switch
 from outcast.records.run import Run
 
 _FULL = "OVERLIMIT"
+_GENERIC = "GENERIC"
 _REASONS = {
     _FULL: "the queue was full",
     "CONGESTED": "the queue's AQM dropped it, to signal congestion",
-    "GENERIC": "the queue dropped it",
+    _GENERIC: "the queue dropped it",
     "MAXFLOWS": "the queue had room for no further flow",
     "FLOOD_PROTECTION": "the queue held its flow for unresponsive",
     "BAND_LIMIT": "its band of the queue was full",
@@ -24,6 +26,8 @@ _REASONS = {
     "L4S_STEP_NON_ECN": "the low-latency queue was above its threshold, and it could not be marked",
 }
 """Why a queue drops a packet: enum qdisc_drop_reason in include/net/dropreason-qdisc.h."""
+_SHAPERS = ("tbf", "htb", None)
+"""What the kernel names in the place of the queue below; nothing where packets are taken out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +45,13 @@ class Words:
 
     Attributes:
         limits: the limits of the measured queues in words, by their ports.
+        queues: the kind of the queue that was asked for, by the port of a switch.
         links: of an interface within a link that loses packets, the end that it sends to, and the
             other one.
     """
 
     limits: Mapping[str, str] = field(default_factory=dict)
+    queues: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
@@ -57,14 +63,17 @@ class Words:
             for port, of in measured.items()
             if of.limit_packets
         } | {port: f"{of.limit_bytes:,} bytes" for port, of in measured.items() if of.limit_bytes}
+        queues = {port: of.kind for port, of in measured.items()}
         if (plan := run.plan) is None:
-            return cls(limits)
+            return cls(limits, queues)
+        for port in plan.switch_ports():
+            queues[port] = asked_of_switch(run.experiment, plan, port)[1].kind
         links = {
             wire.facing(near): (near, far)
             for wire in plan.wires.values()
             for near, far in (wire.nodes, wire.nodes[::-1])
         }
-        return cls(limits, links)
+        return cls(limits, queues, links)
 
     def place(self, place: str | None, qdisc: str | None) -> str:
         """A port, a host, or a direction of a link; empty where it is not known."""
@@ -85,4 +94,7 @@ class Words:
             return Dropped(at, qdisc or "", " in ".join(part for part in (reason, where) if part))
         limit = self.limits.get(place or "")
         known = f" (limit {limit})" if reason == _FULL and limit is not None else ""
-        return Dropped(at, qdisc or "", _REASONS[reason] + known)
+        # A shaper itself has no reason but this one.
+        is_below = qdisc in _SHAPERS and reason != _GENERIC
+        queue = self.queues.get(place or "", qdisc) if is_below else qdisc
+        return Dropped(at, queue or "", _REASONS[reason] + known)
