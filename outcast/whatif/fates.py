@@ -88,6 +88,8 @@ def asked_each(
     every = _each(words)
     if every == [words]:
         every *= len(packets)
+    if packets and not every:
+        raise ConfigError(f"--packet {packets[0]}: --fate is missing; {ALLOWED}")
     if len(packets) != len(every):
         raise ConfigError(
             f"{len(packets)} packets and {len(every)} fates; allowed is one fate for each packet"

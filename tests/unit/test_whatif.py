@@ -64,6 +64,8 @@ def test_a_fate_of_several_packets():
     assert fates.asked_each(None, "drop", None) == []
     with pytest.raises(ConfigError, match="2 packets and 1 fates; allowed is one fate for each"):
         fates.asked_each([3, 4], ["drop"], None)
+    with pytest.raises(ConfigError, match="--packet 3: --fate is missing; allowed are keep, forw"):
+        fates.asked_each([3], (), None)
 
 
 @pytest.mark.parametrize(
