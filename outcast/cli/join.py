@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from outcast.api.chains import Chain
 
 LISTS = ("--in", "--out", "--chain")
+_NAMED = "allowed is NAME=PCAP, as s1-eth2=captures/s1-eth2.in.pcap"
 
 
 class _Lists(click.Command):
@@ -49,7 +50,7 @@ def _ports(role: str, texts: tuple[str, ...], file: Path | None = None) -> dict[
         if not separator and file is not None:
             name, separator, path = f"if{text}" if text.isdecimal() else text, "=", str(file)
         if not separator or not name or not path:
-            raise ConfigError(f"{text}: allowed is NAME=PCAP, as s1-eth2=captures/s1-eth2.in.pcap")
+            raise ConfigError(f"{text}: {_NAMED}")
         if name in ports:
             raise ConfigError(f"{role and f'{role} '}port {name} is given twice")
         ports[name] = Path(path)
@@ -207,14 +208,19 @@ def _sides(
     ports: tuple[str, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]
 ) -> dict[str, Any]:
     """The captures as `join_captures` takes them. Raises ConfigError."""
+    where = ""
     if not ports:
         # The options take all that follows them, so FILE too.
         ports = tuple(text for text in inputs + outputs if "=" not in text and Path(text).is_file())
+        where = "--in: " if set(inputs) & set(ports) else "--out: "
         inputs = tuple(text for text in inputs if text not in ports)
         outputs = tuple(text for text in outputs if text not in ports)
     file = Path(ports[0]) if len(ports) == 1 and "=" not in ports[0] else None
     ports_in, ports_out = _ports("input", inputs, file), _ports("output", outputs, file)
     ports_both = {} if file is not None else _ports("", ports)
+    named = [*ports_in.values(), *ports_out.values()]
+    if named and file is not None and file not in named:
+        raise ConfigError(f"{where}{file}: {_NAMED}")
     if not (ports_both or ports_in or ports_out or file):
         raise ConfigError(
             "no captures; allowed is PORT=FILE for each port, as eth1=eth1.pcap, or one FILE of "
