@@ -67,8 +67,13 @@ def captures(
 def _ports_of(path: Path) -> tuple[dict[str, Path], dict[str, Path], dict[str, Path]]:
     """The interfaces of a capture as ports: of both directions, inputs, outputs.
 
-    Raises ConfigError if it has packets of one interface only.
+    Raises ConfigError if it has packets of one interface only, InputError if it is a folder.
     """
+    if path.is_dir():
+        raise InputError(
+            f"{path}: is a folder; allowed is a capture for each port, as "
+            "`--in NAME=PCAP ... --out NAME=PCAP`, or one capture of several interfaces"
+        )
     counts = interfaces_of(path)
     if counts.keys() == {INTO, OUT_OF}:
         return {}, {INTO: path}, {OUT_OF: path}

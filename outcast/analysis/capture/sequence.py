@@ -40,8 +40,8 @@ def files_of(path: Path) -> list[Path]:
     """
     if path.is_dir():
         raise InputError(
-            f"{path}: is a folder; allowed is a capture, or a pattern for several that follow one "
-            f"another, as {path / '*.pcap'}"
+            f"{path}: is a folder; allowed is a capture, or a pattern for several of one port that "
+            f"follow one another, as {path / 'eth1.pcap*'}"
         )
     if not set("*?[") & set(path.name) or path.exists():
         return [path]
