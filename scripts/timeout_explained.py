@@ -206,11 +206,11 @@ At {ms(fired)} `tcp_retransmit_timer` takes all segments for lost (`tcp_enter_lo
 
 ## Recovery, from the bottom
 
-{late_acknowledgement(run, story)}
-Acknowledgements come, and the rest follows. At {ms(story.ended_ns)} the flow is in state
-{ended.state}, with a window of {ended.cwnd}. The {drops.height} dropped packets have cost
-{(story.ended_ns - first) / MS:.3f} ms. The rivals share their port. So packets dropped in a row
-are rarely one rival's whole window, and what it sent later shows the loss at once.
+{late_acknowledgement(run, story)}Acknowledgements come, and the rest follows. At
+{ms(story.ended_ns)} the flow is in state {ended.state}, with a window of {ended.cwnd}.
+The {drops.height} dropped packets have cost {(story.ended_ns - first) / MS:.3f} ms. The rivals
+share their port. So packets dropped in a row are rarely one rival's whole window, and what it sent
+later shows the loss at once.
 
 {shown(run, *why, ms(story.ended_ns))}
 
@@ -261,7 +261,7 @@ def late_acknowledgement(run: Run, story: Story) -> str:
         return ""
     return (
         "The segment is alone, so the receiver delays its acknowledgement until its own timer\n"
-        f"goes off (`tcp_delack_timer`). It takes {late['heard_ns'][0] / MS:.3f} ms."
+        f"goes off (`tcp_delack_timer`). It takes {late['heard_ns'][0] / MS:.3f} ms.\n"
     )
 
 
