@@ -51,6 +51,7 @@ def three_sender_links(one: str, two: str) -> int:
     return 2 if low == high else 6 if high == 2 else 4
 
 
+ROOT = Path(__file__).parents[2]
 NETWORKS = {
     "linear": (LinearTopo(rivals=12), linear_links),
     "fattree-2": (FatTreeTopo(k=2), fattree_links),
@@ -116,7 +117,10 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kind_of_the_configuration_is_a_file_that_takes_its_keys(name):
     topos = import_module(f"topologies.{name}").topos
-    assert any(isinstance(network, topos[name]) for network, _ in NETWORKS.values())
+    tried = any(isinstance(network, topos[name]) for network, _ in NETWORKS.values())
+    assert tried, f"{name}: has no line in NETWORKS, so its paths are not checked"
+    page = (ROOT / "docs" / "topologies.md").read_text(encoding="utf-8")
+    assert f"| `{{kind: {name}" in page, f"{name}: has no row in docs/topologies.md"
     keys = set(NAMES[name].model_fields) - {"kind"}
     arguments = inspect.signature(topos[name].build).parameters.values()
     assert keys == {each.name for each in arguments if each.kind is each.POSITIONAL_OR_KEYWORD} - {
