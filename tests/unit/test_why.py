@@ -221,6 +221,20 @@ def test_a_drop_below_a_shaper_is_the_configured_queues(run):
     assert words.told("s1-eth1", None, "DEV_READY", "f").queue == ""
 
 
+def test_a_drop_of_a_custom_queue_without_a_reason_is_told_by_its_name(run):
+    whole, plan = planned("linear-12", "queue={kind: custom, qdisc: spread}")
+    words = Words.of(with_records(run, experiment=whole, plan=plan))
+    assert words.told("s1-eth1", "tbf", "GENERIC", "f").queue == "spread"
+
+
+def test_a_moment_says_that_later_drops_are_left_out_of_the_queue(run, monkeypatch):
+    assert told(run, 3.5, "queue") == ["5 packets of it are in the queue of s1-eth1"]
+    later = replace(Words.of(run), later=frozenset({"s1-eth1"}))
+    monkeypatch.setattr(Words, "of", lambda _: later)
+    left_out = "5 packets of it are in the queue of s1-eth1; what it drops later is left out"
+    assert told(run, 3.5, "queue") == [left_out]
+
+
 def test_the_overview_and_a_moment_name_the_configured_queue(run):
     whole, plan = planned("linear-12", "queue={kind: pfifo, limit: 20 packets}")
     changed = with_records(run, experiment=whole, plan=plan)

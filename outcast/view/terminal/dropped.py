@@ -6,9 +6,10 @@ it, and a loss of a link by the netem between the link's ends (`outcast.plan.lin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
+from outcast.experiment.queues.custom import Custom
 from outcast.plan.ports import asked_of_switch
 from outcast.records.run import Run
 
@@ -28,6 +29,8 @@ _REASONS = {
 """Why a queue drops a packet: enum qdisc_drop_reason in include/net/dropreason-qdisc.h."""
 _SHAPERS = ("tbf", "htb", None)
 """What the kernel names in the place of the queue below; nothing where packets are taken out."""
+_WITHOUT_REASON = ("cake", "custom", "dualpi2")
+"""Kinds whose drops may have no reason but the general one (`qdisc_drop` in their sources)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,16 @@ class Words:
     Attributes:
         limits: the limits of the measured queues in words, by their ports.
         queues: the kind of the queue that was asked for, by the port of a switch.
+        unreasoned: the ports whose queues may drop for no reason but the general one.
+        later: the ports whose queues also drop what they have queued.
         links: of an interface within a link that loses packets, the end that it sends to, and the
             other one.
     """
 
     limits: Mapping[str, str] = field(default_factory=dict)
     queues: Mapping[str, str] = field(default_factory=dict)
+    unreasoned: Set[str] = frozenset()
+    later: Set[str] = frozenset()
     links: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
@@ -63,17 +70,22 @@ class Words:
             for port, of in measured.items()
             if of.limit_packets
         } | {port: f"{of.limit_bytes:,} bytes" for port, of in measured.items() if of.limit_bytes}
+        later = {port for port, of in measured.items() if of.drops == "later"}
         queues = {port: of.kind for port, of in measured.items()}
+        unreasoned = {port for port, kind in queues.items() if kind in _WITHOUT_REASON}
         if (plan := run.plan) is None:
-            return cls(limits, queues)
+            return cls(limits, queues, unreasoned, later)
         for port in plan.switch_ports():
-            queues[port] = asked_of_switch(run.experiment, plan, port)[1].kind
+            queue = asked_of_switch(run.experiment, plan, port)[1]
+            queues[port] = queue.qdisc if isinstance(queue, Custom) else queue.kind
+            if queue.kind in _WITHOUT_REASON:
+                unreasoned.add(port)
         links = {
             wire.facing(near): (near, far)
             for wire in plan.wires.values()
             for near, far in (wire.nodes, wire.nodes[::-1])
         }
-        return cls(limits, queues, links)
+        return cls(limits, queues, unreasoned, later, links)
 
     def place(self, place: str | None, qdisc: str | None) -> str:
         """A port, a host, or a direction of a link; empty where it is not known."""
@@ -94,7 +106,7 @@ class Words:
             return Dropped(at, qdisc or "", " in ".join(part for part in (reason, where) if part))
         limit = self.limits.get(place or "")
         known = f" (limit {limit})" if reason == _FULL and limit is not None else ""
-        # A shaper itself has no reason but this one.
-        is_below = qdisc in _SHAPERS and reason != _GENERIC
+        # A shaper itself has no reason but the general one.
+        is_below = qdisc in _SHAPERS and (reason != _GENERIC or place in self.unreasoned)
         queue = self.queues.get(place or "", qdisc) if is_below else qdisc
         return Dropped(at, queue or "", _REASONS[reason] + known)

@@ -123,9 +123,10 @@ def _what(sent: Sent) -> str:
 
 def _network(moment: Moment, words: Words) -> Iterator[str]:
     if moment.queued:
+        later = "; what it drops later is left out" if moment.queued_at in words.later else ""
         yield (
             f"  queue     {counted(moment.queued, 'packet')} of it "
-            f"{'is' if moment.queued == 1 else 'are'} in the queue of {moment.queued_at}"
+            f"{'is' if moment.queued == 1 else 'are'} in the queue of {moment.queued_at}{later}"
         )
     if not moment.missing:
         yield f"  lost      {_made_good(moment.resent)}"
