@@ -68,7 +68,7 @@ def over_noise(
     for verdict, (marker, colour) in MARKS.items():
         if verdict in used:
             panels[0][0].plot([], [], marker, color=colour, label=verdict_text(verdict))
-    figure.legend(loc="outside upper center", ncols=len(used), fontsize=7)
+    figure.legend(loc="outside upper center", ncols=min(4, len(used)), fontsize=7)
     return 4.2 + 0.8 * len(noises), 0.9 + 1.1 * len(bands)
 
 
