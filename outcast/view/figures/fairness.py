@@ -42,8 +42,7 @@ def _indices(run: Run, axes: Axes) -> None:
         lines.append(Line(label, series_colour(place), x, jain))
     draw_lines(axes, lines)
     axes.axhline(1, color=GREY, lw=0.5, ls=":")
-    # The last window ends with the run: its dot is to be seen whole.
-    axes.set(xlim=(0, 1.01 * run.summary.duration_s), ylim=(0, 1.05), ylabel="Jain's index")
+    axes.set(xlim=(0, run.summary.duration_s), ylim=(0, 1.05), ylabel="Jain's index")
     _mark_changes(run, axes)
 
 

@@ -94,8 +94,9 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
             color=line.colour,
             lw=line.width,
             linestyle=line.dash,
-            # A curve of one point would be drawn as nothing.
+            # A curve of one point would be drawn as nothing, and at the run's end as half a dot.
             marker=line.marker or ("o" if len(line.x) == 1 else None),
+            clip_on=len(line.x) > 1,
             markersize=4,
             label=line.label,
             drawstyle="steps-post" if line.steps else "default",
