@@ -6,6 +6,7 @@ import pytest
 
 from outcast import __version__
 from outcast.analysis.trace import events as of
+from outcast.analysis.trace.drops import QUEUE_REASONS
 from outcast.analysis.trace.moment import Lost
 from outcast.errors import InputError
 from outcast.records.counters import Counters, HostCounters, LinkTotals
@@ -14,7 +15,7 @@ from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.tables import write_table
 from outcast.records.trace import Traced, table_name
 from outcast.view.terminal import why
-from outcast.view.terminal.dropped import Dropped, Words
+from outcast.view.terminal.dropped import REASONS, Dropped, Words
 from tests import records
 from tests.golden.run_directory import analysed_run, delayed_run, with_records
 from tests.plans import planned
@@ -219,6 +220,10 @@ def test_a_drop_below_a_shaper_is_the_configured_queues(run):
     ]
     assert [words.told(*each, "f").queue for each in told] == ["tbf", "netem", "tbf"]
     assert words.told("s1-eth1", None, "DEV_READY", "f").queue == ""
+
+
+def test_each_reason_of_a_queue_has_words():
+    assert set(REASONS) == set(QUEUE_REASONS)
 
 
 def test_a_drop_of_a_custom_queue_without_a_reason_is_told_by_its_name(run):

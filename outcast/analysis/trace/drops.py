@@ -18,7 +18,7 @@ from outcast.records.counters import Counters
 from outcast.records.sender_tables import DROPS
 
 _ALSO: dict[str, type[pl.DataType]] = {"sport": pl.UInt16, "payload": pl.UInt32, "order": pl.Int64}
-_QUEUE_REASONS = (
+QUEUE_REASONS = (
     *("GENERIC", "OVERLIMIT", "CONGESTED", "MAXFLOWS", "FLOOD_PROTECTION", "BAND_LIMIT"),
     *("HORIZON_LIMIT", "FLOW_LIMIT", "L4S_STEP_NON_ECN"),
 )
@@ -38,7 +38,7 @@ def drop_table(events: TcpEvents, host_of: Mapping[str, str]) -> pl.DataFrame:
         return pl.DataFrame(schema={**DROPS, **_ALSO})
     # A host's card of noise begins its pause by a copy of a packet, and drops the copy behind it
     # (outcast/emulation/arrivals.py).
-    of_queues = {_OF_QUEUES + at: name for at, name in enumerate(_QUEUE_REASONS, 1)}
+    of_queues = {_OF_QUEUES + at: name for at, name in enumerate(QUEUE_REASONS, 1)}
     reason = pl.coalesce(pl.col("reason_name").cast(pl.String), named("reason", of_queues))
     is_copy = (pl.col("port") == CARD_ENDS[1]) & (reason == "TC_INGRESS")
     freed = freed.filter(pl.col("saddr").is_not_null() & is_copy.not_().fill_null(True))
@@ -90,9 +90,9 @@ def drops_of_packets(packets: pl.DataFrame, t_start_ns: int) -> pl.DataFrame:
 def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
     """Drops by place, queue, reason and function, with the counter of the same queue.
 
-    `counter` is what the queue of that port counted while flows ran, in the first of its rows: what
-    it dropped when packets came, and when it took them out. `note` says where it differs from the
-    events. What makes the losses of a link has no counter.
+    `counter` is what the queue of that port counted from before the flows until after them, in the
+    first of its rows: what it dropped when packets came, and when it took them out. `note` says
+    where it differs from the events. Losses of a link are not held against their counter.
     """
     grouped = (
         drops.with_columns(place=pl.coalesce("port", "host"))
@@ -108,7 +108,7 @@ def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
     }
     grouped = grouped.with_columns(
         queued=pl.col("qdisc").is_not_null()
-        | pl.col("reason").is_in(_QUEUE_REASONS).fill_null(False)
+        | pl.col("reason").is_in(QUEUE_REASONS).fill_null(False)
     )
     queued = grouped.filter("queued")
     found = dict(queued.group_by("place").agg(pl.col("events").sum()).iter_rows())

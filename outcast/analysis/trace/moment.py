@@ -294,9 +294,10 @@ def _lost(
     copies = dict(sent.group_by("seq").agg(pl.col("t_ns").max()).iter_rows())
     place = pl.when(pl.col("port") != "").then("port").otherwise("host")
     found = lost.select("seq", "t_ns", place, "qdisc", "reason", "where", "packet").iter_rows()
-    every = [one for one in (Lost(*row) for row in found) if _forward(snd_una, one.seq) < 1 << 31]
-    missing = tuple(one for one in every if copies.get(one.seq, one.t_ns) <= one.t_ns)
-    return missing, len(every) - len(missing)
+    segments = (Lost(*row) for row in found)
+    above = [segment for segment in segments if _forward(snd_una, segment.seq) < 1 << 31]
+    missing = tuple(each for each in above if copies.get(each.seq, each.t_ns) <= each.t_ns)
+    return missing, len(above) - len(missing)
 
 
 def _forward(low: int, high: int) -> int:

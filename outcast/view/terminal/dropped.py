@@ -15,7 +15,7 @@ from outcast.records.run import Run
 
 _FULL = "OVERLIMIT"
 _GENERIC = "GENERIC"
-_REASONS = {
+REASONS = {
     _FULL: "the queue was full",
     "CONGESTED": "the queue's AQM dropped it, to signal congestion",
     _GENERIC: "the queue dropped it",
@@ -102,11 +102,11 @@ class Words:
         at = self.place(place, qdisc)
         if qdisc == "netem" and place in self.links:
             return Dropped(at, "", "lost on the link")
-        if reason not in _REASONS:
+        if reason not in REASONS:
             return Dropped(at, qdisc or "", " in ".join(part for part in (reason, where) if part))
         limit = self.limits.get(place or "")
         known = f" (limit {limit})" if reason == _FULL and limit is not None else ""
         # A shaper itself has no reason but the general one.
         is_below = qdisc in _SHAPERS and (reason != _GENERIC or place in self.unreasoned)
         queue = self.queues.get(place or "", qdisc) if is_below else qdisc
-        return Dropped(at, queue or "", _REASONS[reason] + known)
+        return Dropped(at, queue or "", REASONS[reason] + known)

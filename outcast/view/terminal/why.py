@@ -171,9 +171,10 @@ def at(run: Run, flow: int, t_ns: int, form: str) -> Iterator[str]:
         return
     if not answers:
         yield f"At {ms(t_ns)} {_named(record)} had sent nothing yet."
+    words = Words.of(run)
     for moment in answers:
         port = f", port {moment.sport}" if len(answers) > 1 else ""
-        yield from lines(moment, _named(record) + port, Words.of(run))
+        yield from lines(moment, _named(record) + port, words)
 
 
 def _record(run: Run, flow: int) -> FlowRecord:
