@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -17,8 +18,9 @@ import pytest
 from outcast.analysis import analyze
 from outcast.records.run_directory import RunDirectory
 from outcast.view.terminal import queued
+from tests.golden.model import drop_tail, make_traffic
 from tests.golden.packets import P, capture
-from tests.golden.run_directory import analysed_run, delayed_run
+from tests.golden.run_directory import analysed_run, delayed_run, write_run
 
 TRACE = """\
 10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.000000 dropped
@@ -176,6 +178,21 @@ def test_the_queue_is_whole_under_filters(run, show):
     near = json.loads(show(run, "--format", "json", "--queue", *around))
     assert near == [packet for packet in every if abs(packet["t_in_ms"] - 20) <= 0.3]
     assert len(near) > 10
+
+
+def test_a_queue_that_holds_packets_for_seconds_is_whole_too(tmp_path, show):
+    """As at a slow uplink: 16 KiB at 50 kbps last 2.6 s."""
+    traffic = make_traffic(8, 3_000)
+    start = traffic.t_in[0]
+    slow = replace(traffic, t_in=start + (traffic.t_in - start) * 20_000)
+    made = write_run(tmp_path / "run", drop_tail(slow, 16_384, 50_000), 1_000 * 10**9)
+    analyze(made)
+    every = json.loads(show(made.path, "--format", "json", "--queue"))
+    around = ["--around", "402s", "--within", "2s"]
+    near = json.loads(show(made.path, "--format", "json", "--queue", *around))
+    assert near == [packet for packet in every if abs(packet["t_in_ms"] - 402_000) <= 2_000]
+    assert len(near) > 10
+    assert {len(packet["queue"]) for packet in near} >= {10}
 
 
 @pytest.mark.parametrize("form", ["run", "join", "join.parquet"])

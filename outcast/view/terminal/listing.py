@@ -23,9 +23,6 @@ from outcast.units import counted
 from outcast.view.terminal import forms, queued
 
 SLICE_ROWS = 50_000
-LOOK_BACK_NS = 1_000_000_000
-"""How far before the first row shown, and after the last, packets are read that can be queued."""
-
 PAPERS = ("source", "destination", "ingress", "t_in_ms", "result", "egress", "t_out_ms")
 """The columns of the paper's table, which are shown if no others are asked for."""
 
@@ -147,25 +144,43 @@ def _rows(
         )
     selected = table.with_columns(shown=condition)
     span = selection.span_of(source, wanted)
-    if span is not None:
-        more_ns = LOOK_BACK_NS if with_queue else 0
-        selected = selected.filter(pl.col("t_in").is_between(span[0] - more_ns, span[1] + more_ns))
+    since_ns = 0
     if not with_queue:
         selected = selected.filter(pl.col("shown"))
+    elif span is not None:
+        first, since_ns = _first_queued(source, span[0])
+        selected = selected.filter(pl.col("packet") >= first)
     batches = selected.collect_batches(chunk_size=SLICE_ROWS, maintain_order=True)
     each = (row for batch in batches for row in batch.iter_rows(named=True))
     found: queued.Found = ((values, ()) for values in each)
     if with_queue and source.run is not None:
-        since_ns = 0 if span is None else span[0] - LOOK_BACK_NS
         found = queued.by_events(each, _queue_events(source.run, since_ns))
     elif with_queue:
         found = queued.by_times(each)
     for values, queue in found:
+        if span is not None and values["t_in"] > span[1]:
+            break
         if values["shown"]:
             out_ns = values["t_out"]
             in_ms = milliseconds(values["t_in"] - start_ns)
             left_ms = milliseconds(None if out_ns is None else out_ns - start_ns)
             yield _Row(values, in_ms, left_ms, queue)
+
+
+def _first_queued(source: Source, time_ns: int) -> tuple[int, int]:
+    """The first packet that can be queued at this time or later, and when it came in."""
+    stays = pl.max_horizontal("t_in", "t_out") >= time_ns
+    # What was not seen to leave may be queued until the end.
+    stays |= pl.col("t_out").is_null() & (pl.col("verdict").cast(pl.String) != "dropped")
+    rows = source.table.with_row_index("packet")
+    numbers = [rows.filter(stays).select("packet")]
+    if source.run is not None:
+        # Where a link failed, a packet was queued and is dropped.
+        numbers.append(source.run.scan("queue").filter(pl.col("t") >= time_ns).select("packet"))
+    least = [value.collect().item() for value in (lazy.min() for lazy in numbers)]
+    first: int = min((number for number in least if number is not None), default=0)
+    since_ns: int = source.table.select("t_in").slice(first, 1).collect().item()
+    return first, since_ns
 
 
 def _queue_events(run: Run, since_ns: int) -> Iterator[queued.Event]:
