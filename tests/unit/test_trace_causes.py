@@ -11,6 +11,7 @@ from outcast.analysis.trace.causes import CAUSES, chain_table, retransmission_ta
 from outcast.analysis.trace.drops import drop_table, drops_of_packets, reason_table
 from outcast.analysis.trace.events import TcpEvents
 from outcast.analysis.trace.senders import of_flows, series_table
+from outcast.plan.links import Wire
 from outcast.records.counters import Counters, HostCounters, LinkRecord, LinkTotals
 from tests import records
 from tests.unit.tcp_events import Event, tables
@@ -255,8 +256,39 @@ def test_drops_are_held_against_the_queues_counter(counted, note):
     )
     links = [link("s1-eth1", counted), link("s1-eth2", 2), link("s1-eth3", 0)]
     table = reason_table(dropped(every), Counters(ports={}, hosts={}, captures=[], links=links))
-    assert table["note"].to_list() == [note, "", "differs: no events"]
+    assert table["note"].to_list() == [note, "", "differs: no events of its queue"]
     assert table["counter"].to_list() == [counted, None, 2]
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "notes"),
+    [(2, 1, ("equal", "equal")), (3, 0, ("differs: 2 events", "differs: 1 events"))],
+)
+def test_losses_of_a_link_are_held_against_its_counter(there, back, notes):
+    """A policer drops what its interface gets from the near end; netem what it sends to the far."""
+    every = tables(
+        ("qdisc_drop", MS, {"skbaddr": 7, "reason_name": "X", "kind": "netem", "port": "wire1-1"}),
+        drop(1, 100, skbaddr=7),
+        drop(2, 200, skbaddr=8, reason=5, reason_name="TC_INGRESS", port="wire1-0"),
+        ("qdisc_drop", MS, {"skbaddr": 9, "reason_name": "X", "kind": "netem", "port": "wire1-0"}),
+        drop(3, 300, skbaddr=9),
+    )
+    before = LinkTotals(packets=0, bytes=0, lost={"queue": 0, "link": 0})
+    ends = (("s1-eth1", "s1", "h1"), ("h1-eth0", "h1", "s1"), ("s1-eth2", "s1", "h2"))
+    links = [
+        records.link(*of, before=before, after=before.model_copy(update={"lost": {"link": lost}}))
+        for of, lost in zip(ends, (there, back, 4), strict=True)
+    ]
+    wires = [
+        Wire(("s1", "h1"), ("wire1-0", "wire1-1")),
+        Wire(("s1", "h2"), ("wire2-0", "wire2-1")),
+    ]
+    counters = Counters(ports={}, hosts={}, captures=[], links=links)
+    table = reason_table(dropped(every), counters, wires)
+    told = {(row["place"], row["qdisc"]): row["note"] for row in table.iter_rows(named=True)}
+    assert {told["wire1-1", "netem"], told["wire1-0", None]} == {notes[0], ""}
+    assert told["wire1-0", "netem"] == notes[1]
+    assert told["s1-eth2", None] == "differs: no events of its link"
 
 
 def test_drops_at_a_dequeue_are_the_queues_too():

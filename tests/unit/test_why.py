@@ -189,8 +189,8 @@ def test_losses_of_a_link_are_told_of_the_link(run):
     lost = words.told(wire.facing("h1"), "netem", "GENERIC", "__tcf_kfree_skb_list")
     assert lost == Dropped("link s1 to h1", "", "lost on the link")
     assert words.place(wire.facing("s1"), "netem") == "link h1 to s1"
-    other = words.told(wire.facing("s1"), None, "TC_INGRESS", "sch_handle_ingress")
-    assert other == Dropped("link between h1 and s1", "", "TC_INGRESS in sch_handle_ingress")
+    policed = words.told(wire.facing("s1"), None, "TC_INGRESS", "f")
+    assert policed == Dropped("link s1 to h1", "", "above the policer's rate")
 
 
 def test_a_moment_tells_losses_of_a_link_of_the_link(run, monkeypatch):

@@ -7,12 +7,14 @@ packet when it takes it out frees it itself, by its own reason, and there is no 
 (qdisc_dequeue_drop in include/net/sch_generic.h).
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
 
 from outcast.analysis.trace.events import TcpEvents, named
+from outcast.plan.links import Wire
 from outcast.plan.noise import CARD_ENDS
 from outcast.records.counters import Counters
 from outcast.records.sender_tables import DROPS
@@ -87,12 +89,14 @@ def drops_of_packets(packets: pl.DataFrame, t_start_ns: int) -> pl.DataFrame:
     )
 
 
-def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
-    """Drops by place, queue, reason and function, with the counter of the same queue.
+def reason_table(
+    drops: pl.DataFrame, counters: Counters, wires: Iterable[Wire] = ()
+) -> pl.DataFrame:
+    """Drops by place, queue, reason and function, with the counter of the same queue or link.
 
-    `counter` is what the queue of that port counted from before the flows until after them, in the
-    first of its rows: what it dropped when packets came, and when it took them out. `note` says
-    where it differs from the events. Losses of a link are not held against their counter.
+    `counter` is what the queue of that port, or the link in that direction, counted from before
+    the flows until after them, in the first of its rows. `note` says where it differs from the
+    events.
     """
     grouped = (
         drops.with_columns(place=pl.coalesce("port", "host"))
@@ -103,29 +107,35 @@ def reason_table(drops: pl.DataFrame, counters: Counters) -> pl.DataFrame:
             descending=[False, False, True, False, False],
         )
     )
+    ports = {(link.node, link.neighbour): link.port for link in counters.links}
     counted = {
-        link.port: link.lost.get("queue", 0) for link in counters.links if link.lost is not None
+        (link.port, cause): count
+        for link in counters.links
+        for cause, count in (link.lost or {}).items()
+        if cause in ("queue", "link")
     }
-    grouped = grouped.with_columns(
-        queued=pl.col("qdisc").is_not_null()
-        | pl.col("reason").is_in(QUEUE_REASONS).fill_null(False)
-    )
-    queued = grouped.filter("queued")
-    found = dict(queued.group_by("place").agg(pl.col("events").sum()).iter_rows())
-    rows = []
-    seen: set[str] = set()
-    for row in grouped.iter_rows(named=True):
-        counter, note = None, ""
-        if row.pop("queued") and row["place"] in counted.keys() - seen:
-            seen.add(row["place"])
-            counter = counted[row["place"]]
-            events = found[row["place"]]
-            note = "equal" if counter == events else f"differs: {events} events"
-        rows.append({**row, "counter": counter, "note": note})
+    of_wires: dict[tuple[str, bool], tuple[str | None, str]] = {}
+    for wire in wires:
+        for near, far in (wire.nodes, wire.nodes[::-1]):
+            port = ports.get((near, far))
+            # A policer drops what its interface gets, and netem what it is to send.
+            of_wires[wire.facing(near), False] = of_wires[wire.facing(far), True] = (port, "link")
+    rows = grouped.to_dicts()
+    found: Counter[tuple[str | None, str]] = Counter()
+    for row in rows:
+        of_queue = row["qdisc"] is not None or row["reason"] in QUEUE_REASONS
+        plain = (row["place"], "queue" if of_queue else "")
+        row["key"] = of_wires.get((row["place"], row["qdisc"] is not None), plain)
+        found[row["key"]] += row["events"]
+    for row in rows:
+        key, note = row.pop("key"), ""
+        if (counter := counted.pop(key, None)) is not None:
+            note = "equal" if counter == found[key] else f"differs: {found[key]} events"
+        row |= {"counter": counter, "note": note}
     rows += [
-        {"place": port, "events": 0, "counter": count, "note": "differs: no events"}
-        for port, count in counted.items()
-        if count and port not in seen
+        {"place": port, "events": 0, "counter": count, "note": f"differs: no events of its {cause}"}
+        for (port, cause), count in counted.items()
+        if count
     ]
     texts = dict.fromkeys(("place", "qdisc", "reason", "where"), pl.String)
     numbers = dict.fromkeys(("events", "counter"), pl.Int64)

@@ -27,6 +27,7 @@ REASONS = {
     "L4S_STEP_NON_ECN": "the low-latency queue was above its threshold, and it could not be marked",
 }
 """Why a queue drops a packet: enum qdisc_drop_reason in include/net/dropreason-qdisc.h."""
+_POLICED = "TC_INGRESS"
 _SHAPERS = ("tbf", "htb", None)
 """What the kernel names in the place of the queue below; nothing where packets are taken out."""
 _WITHOUT_REASON = ("cake", "custom", "dualpi2")
@@ -92,8 +93,8 @@ class Words:
         if place is None or place not in self.links:
             return place or ""
         near, far = self.links[place]
-        # What the interface sends goes to the end that it faces.
-        return f"link {far} to {near}" if qdisc else f"link between {far} and {near}"
+        # What the interface sends goes to the end that it faces. A policer drops what it gets.
+        return f"link {far} to {near}" if qdisc else f"link {near} to {far}"
 
     def told(
         self, place: str | None, qdisc: str | None, reason: str | None, where: str | None
@@ -102,6 +103,8 @@ class Words:
         at = self.place(place, qdisc)
         if qdisc == "netem" and place in self.links:
             return Dropped(at, "", "lost on the link")
+        if reason == _POLICED and place in self.links:
+            return Dropped(at, "", "above the policer's rate")
         if reason not in REASONS:
             return Dropped(at, qdisc or "", " in ".join(part for part in (reason, where) if part))
         limit = self.limits.get(place or "")

@@ -90,7 +90,8 @@ def _drops(run: Run, drops: pl.DataFrame) -> list[list[str]]:
     """Rows of places and reasons, with the packets that the events and the counters tell."""
     rows = [["place", "queue", "reason", "events", "counter", ""]]
     words = Words.of(run)
-    for row in reason_table(drops, run.counters).iter_rows(named=True):
+    wires = () if run.plan is None else run.plan.wires.values()
+    for row in reason_table(drops, run.counters, wires).iter_rows(named=True):
         told = words.told(row["place"], row["qdisc"], row["reason"], row["where"])
         kernel = "" if row["counter"] is None else f"{row['counter']:,}"
         place = told.place or "?"
