@@ -27,7 +27,7 @@ from outcast.analysis.measure.queue import replay
 from outcast.analysis.measure.tcp import resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.analysis.port_analysis import DEFAULT_MIN_RTO_NS, PortAnalysis, rows_by_number, spans
-from outcast.analysis.run_analysis import Analysis, Interval
+from outcast.analysis.run_analysis import Analysis, Interval, when_all_active
 from outcast.errors import InputError
 from outcast.plan import grouping
 from outcast.records.bounds import MOST_TIME_NS
@@ -72,6 +72,11 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         bin_ns=_bin_ns(traffic.duration_ns),
     )
     is_whole = len(outputs) == 1
+    ports = [
+        _analyze(part, record, numbers, found if is_whole else None)
+        for part, record in zip(outputs, manifest.bottlenecks, strict=True)
+    ]
+    together = when_all_active(manifest, ports)
     return Analysis(
         directory=directory,
         manifest=manifest,
@@ -79,11 +84,9 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         windows_ns=(),
         bin_ns=manifest.bin_ns,
         group_by=grouping.chosen(None, manifest.groups),
-        ports=[
-            _analyze(part, record, numbers, found if is_whole else None)
-            for part, record in zip(outputs, manifest.bottlenecks, strict=True)
-        ],
+        ports=ports,
         interval=Interval(0, traffic.duration_ns),
+        windows_from_ns=None if together is None else together.start_ns,
         rates=Rates(),
         whole=found,
     )

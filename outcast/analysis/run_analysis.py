@@ -140,7 +140,7 @@ def compute(
         analyze_port(directory, manifest, *part, elsewhere(manifest, counters, part[0]))
         for part in joins
     ]
-    together = _all_active(manifest, ports)
+    together = when_all_active(manifest, ports)
     whole = Interval(0, manifest.traffic.duration_ns)
     requested, remarks = _requested_interval(since, until, together, whole)
     interval = requested or together or whole
@@ -233,7 +233,7 @@ def _require_few_bins(directory: RunDirectory, manifest: Manifest, bin_ns: int) 
         )
 
 
-def _all_active(manifest: Manifest, ports: Sequence[PortAnalysis]) -> Interval | None:
+def when_all_active(manifest: AnyManifest, ports: Sequence[PortAnalysis]) -> Interval | None:
     """When all flows are active: from the last one's start to the first one's end.
 
     A flow of a given size is active until its last new byte left the bottleneck. Flows of programs

@@ -149,15 +149,15 @@ def condition(source: Source, wanted: Selection) -> pl.Expr:
             raise ConfigError(
                 f"--port {wanted.port}: {_named(ports)}{did_you_mean(wanted.port, ports)}"
             )
-        chosen &= (_text("ingress") == wanted.port) | (
-            (_text("egress") == wanted.port) & (_text("verdict") == "forwarded")
+        chosen &= (text("ingress") == wanted.port) | (
+            (text("egress") == wanted.port) & (text("verdict") == "forwarded")
         )
     if wanted.flow is not None:
         chosen &= _of_flow(table, wanted.flow)
     if wanted.dst is not None:
         chosen &= _to_destination(source, wanted.dst)
     if wanted.verdict is not None:
-        chosen &= _text("verdict") == wanted.verdict
+        chosen &= text("verdict") == wanted.verdict
     if wanted.span is not None:
         require_time(source, wanted.span)
         span = located(source, wanted.span)
@@ -166,7 +166,7 @@ def condition(source: Source, wanted: Selection) -> pl.Expr:
         chain = blackout(source, wanted.blackout)
         from_ns = chain["t_start"] - source.start_ns - wanted.margin_ns
         to_ns = chain["t_end"] - source.start_ns + wanted.margin_ns
-        chosen &= _within(source, from_ns, to_ns) & (_text("egress") == chain["egress"])
+        chosen &= _within(source, from_ns, to_ns) & (text("egress") == chain["egress"])
     return chosen
 
 
@@ -247,7 +247,7 @@ def _others(source: Source, wanted: Selection, name: str) -> str | None:
         case "flow":
             values = [f"flow {number}" for number in _values(chosen, pl.col("flow"))]
         case "dst" | "verdict":
-            values = _values(chosen, _text(name))
+            values = _values(chosen, text(name))
         case _:
             first, last = _first_and_last(chosen)
             if first is None or last is None:
@@ -256,7 +256,7 @@ def _others(source: Source, wanted: Selection, name: str) -> str | None:
     return _listed(values) if values else None
 
 
-def _text(name: str) -> pl.Expr:
+def text(name: str) -> pl.Expr:
     """A column of text; equal also where the table holds an enumeration."""
     return pl.col(name).cast(pl.String)
 
@@ -267,8 +267,8 @@ def _within(source: Source, from_ns: int, to_ns: int) -> pl.Expr:
 
 def _ports(table: pl.LazyFrame) -> list[str]:
     """The ports that `--port` takes: of a packet dropped, the output is none."""
-    forwarded = table.filter(_text("verdict") == "forwarded")
-    return sorted({*_values(table, _text("ingress")), *_values(forwarded, _text("egress"))})
+    forwarded = table.filter(text("verdict") == "forwarded")
+    return sorted({*_values(table, text("ingress")), *_values(forwarded, text("egress"))})
 
 
 def _values(table: pl.LazyFrame, column: pl.Expr) -> list[Any]:
@@ -300,12 +300,12 @@ def _of_flow(table: pl.LazyFrame, flow: str) -> pl.Expr:
         raise ConfigError(
             f"--flow {flow}: allowed is a flow's number or its source, as 10.0.0.2:20001"
         )
-    sources = _values(table, pl.format("{}:{}", _text("src"), pl.col("sport")))
+    sources = _values(table, pl.format("{}:{}", text("src"), pl.col("sport")))
     if flow not in sources:
         raise ConfigError(
             f"--flow {flow}: no such source; {_named(sources)}{did_you_mean(flow, sources)}"
         )
-    return (_text("src") == address) & (pl.col("sport") == int(port))
+    return (text("src") == address) & (pl.col("sport") == int(port))
 
 
 def _to_destination(source: Source, wanted: str) -> pl.Expr:
@@ -314,13 +314,13 @@ def _to_destination(source: Source, wanted: str) -> pl.Expr:
     if source.run is not None:
         hosts = {flow.dst: flow.dst_ip for flow in source.run.manifest.flows}
     address = hosts.get(wanted, wanted)
-    addresses = _values(source.table, _text("dst"))
+    addresses = _values(source.table, text("dst"))
     if address in addresses:
-        return _text("dst") == address
-    ends = _values(source.table, pl.format("{}:{}", _text("dst"), pl.col("dport")))
+        return text("dst") == address
+    ends = _values(source.table, pl.format("{}:{}", text("dst"), pl.col("dport")))
     if address in ends:
         host, _, port = address.rpartition(":")
-        return (_text("dst") == host) & (pl.col("dport") == int(port))
+        return (text("dst") == host) & (pl.col("dport") == int(port))
     raise ConfigError(
         f"--dst {wanted}: no such destination; {_named(ends or addresses)}"
         f"{did_you_mean(wanted, [*addresses, *ends, *hosts])}"

@@ -15,7 +15,7 @@ from outcast.analysis.measure.links import overtaking_warnings, utilisation
 from outcast.analysis.measure.losses import loss_warnings
 from outcast.analysis.measure.run_goodput import HELD_SHARE, flow_bytes, holder, mice_warnings
 from outcast.analysis.measure.streams import copied_warnings
-from outcast.analysis.run_analysis import Analysis, Interval
+from outcast.analysis.run_analysis import Analysis, Interval, when_all_active
 from outcast.experiment.measure import cut_windows
 from outcast.plan.round_trips import base_rtt_ns
 from outcast.records.port_summaries import LossSummary, NoiseSummary, QueueSummary
@@ -23,6 +23,8 @@ from outcast.records.summary import LimitSummary
 from outcast.units import format_time, round_time
 
 _FEW_ROUND_TRIPS = 10
+_MOST_OF_IT = 0.9
+"""Some flow may be absent for a tenth of a capture before it is told."""
 
 
 def warnings(
@@ -119,10 +121,18 @@ def _apart(analysis: Analysis) -> list[str]:
             "shares, ratios and Jain's index compare flows that sent at different times, because "
             "at no time all were active"
         ]
+    together = when_all_active(analysis.manifest, analysis.ports)
+    lasts_ns = analysis.interval.end_ns - analysis.interval.start_ns
+    if together is not None and not (analysis.is_asked or analysis.all_active):
+        active_ns = together.end_ns - together.start_ns
+        if active_ns < _MOST_OF_IT * lasts_ns:
+            return [
+                "shares, ratios and Jain's index count over the whole capture, but all flows were "
+                f"active for {round_time(active_ns)} of its {round_time(lasts_ns)} only"
+            ]
     if not analysis.all_active or (plan := analysis.plan) is None:
         return []
     rtt_ns = max(base_rtt_ns(plan, flow.path, flow.return_path) for flow in plan.flows)
-    lasts_ns = analysis.interval.end_ns - analysis.interval.start_ns
     if lasts_ns >= _FEW_ROUND_TRIPS * rtt_ns:
         return []
     return [

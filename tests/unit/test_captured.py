@@ -95,6 +95,22 @@ def test_what_is_not_known_is_left_out(folder):
         assert not (folder / name).exists(), name
 
 
+def test_flows_that_shared_a_part_of_the_capture_are_told(folder, tmp_path):
+    """One sends for all of 100 ms, and one for its last 20."""
+    early = [P(at, src="10.0.0.2", ip_id=at, seq=1448 * at) for at in range(1, 100_000, 500)]
+    late = [P(at, src="10.0.0.3", ip_id=at, seq=1448 * at) for at in range(80_050, 100_000, 500)]
+    packets = sorted([*early, *late], key=lambda packet: packet.at_us)
+    capture(tmp_path / "in", packets)
+    capture(tmp_path / "out", [replace(packet, at_us=packet.at_us + 20) for packet in packets])
+    made = tmp_path / "made"
+    ports = ["--in", f"a={tmp_path / 'in'}", "--out", f"b={tmp_path / 'out'}"]
+    assert outcast(["join", *ports, "-o", str(made)]) == 0
+    for joined, active in ((made, "19.45ms of its 99.57ms"), (folder, "25.32ms of its 30.99ms")):
+        warnings = json.loads((joined / "summary.json").read_text())["warnings"]
+        (line,) = [line for line in warnings if "active" in line]
+        assert f"all flows were active for {active} only" in line
+
+
 def test_the_report_claims_nothing_that_is_not_known(folder):
     text = (folder / "report.html").read_text()
     assert "The captures agree with one another" in text

@@ -195,6 +195,22 @@ def test_a_queue_that_holds_packets_for_seconds_is_whole_too(tmp_path, show):
     assert {len(packet["queue"]) for packet in near} >= {10}
 
 
+def test_every_output_is_listed_with_its_queue(run, tmp_path, show):
+    """A table goes on with its next output after the last packet of the one before."""
+    first = pl.read_parquet(run / "packets.parquet").with_columns(pl.col("egress").cast(pl.String))
+    # Most of the second output's packets come in before the span.
+    other = first.with_columns(
+        pl.col("t_in", "t_out") - 5_000_000, egress=pl.col("egress").replace("s1-eth1", "s1-eth9")
+    )
+    both = tmp_path / "both.parquet"
+    pl.concat([first.slice(2_000), other]).write_parquet(both)
+    around = ["--around", "5ms", "--within", "1ms", "--columns", "packet,egress"]
+    plain = show(both, *around, "--format", "csv").splitlines()
+    queued_too = show(both, *around, "--format", "csv", "--queue").splitlines()
+    assert [line.rsplit(",", 1)[0] for line in queued_too] == plain
+    assert {line.split(",")[1] for line in plain[1:]} >= {"s1-eth1", "s1-eth9"}
+
+
 @pytest.mark.parametrize("form", ["run", "join", "join.parquet"])
 def test_what_is_on_a_link_is_not_queued(run, tmp_path, verb, show, form):
     """Behind a delay a packet finds what it finds without one."""

@@ -8,12 +8,12 @@ import pytest
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace import sums
 from outcast.analysis.trace.causes import CAUSES, chain_table, retransmission_table, synack_rows
-from outcast.analysis.trace.drops import drop_table, drops_of_packets, reason_table
+from outcast.analysis.trace.drops import drop_table, drops_of_packets, losing_ways, reason_table
 from outcast.analysis.trace.events import TcpEvents
 from outcast.analysis.trace.senders import of_flows, series_table
-from outcast.plan.links import Wire
 from outcast.records.counters import Counters, HostCounters, LinkRecord, LinkTotals
 from tests import records
+from tests.plans import planned
 from tests.unit.tcp_events import Event, tables
 
 MS = 1_000_000
@@ -255,7 +255,7 @@ def test_drops_are_held_against_the_queues_counter(counted, note):
         drop(1, 200, skbaddr=8),
     )
     links = [link("s1-eth1", counted), link("s1-eth2", 2), link("s1-eth3", 0)]
-    table = reason_table(dropped(every), Counters(ports={}, hosts={}, captures=[], links=links))
+    table = reason_table(dropped(every), links)
     assert table["note"].to_list() == [note, "", "differs: no events of its queue"]
     assert table["counter"].to_list() == [counted, None, 2]
 
@@ -265,30 +265,41 @@ def test_drops_are_held_against_the_queues_counter(counted, note):
     [(2, 1, ("equal", "equal")), (3, 0, ("differs: 2 events", "differs: 1 events"))],
 )
 def test_losses_of_a_link_are_held_against_its_counter(there, back, notes):
-    """A policer drops what its interface gets from the near end; netem what it sends to the far."""
+    """Both directions of s1-h1, of which one has a policer; what a what-if loses is at a port."""
     every = tables(
         ("qdisc_drop", MS, {"skbaddr": 7, "reason_name": "X", "kind": "netem", "port": "wire1-1"}),
         drop(1, 100, skbaddr=7),
         drop(2, 200, skbaddr=8, reason=5, reason_name="TC_INGRESS", port="wire1-0"),
         ("qdisc_drop", MS, {"skbaddr": 9, "reason_name": "X", "kind": "netem", "port": "wire1-0"}),
         drop(3, 300, skbaddr=9),
+        # As a link fails, it counts nothing: neither what was on it nor what came then.
+        drop(4, 400, skbaddr=10, reason=6, reason_name="QUEUE_PURGE", port="wire1-1"),
+        drop(5, 500, skbaddr=11, reason=5, reason_name="TC_INGRESS", port="wire1-1"),
+        drop(6, 600, skbaddr=12, reason=5, reason_name="TC_INGRESS", port="s1-eth2"),
     )
     before = LinkTotals(packets=0, bytes=0, lost={"queue": 0, "link": 0})
     ends = (("s1-eth1", "s1", "h1"), ("h1-eth0", "h1", "s1"), ("s1-eth2", "s1", "h2"))
+    counters = zip((*ends, ("h2-eth0", "h2", "s1")), (there, back, 4, 1), strict=True)
     links = [
         records.link(*of, before=before, after=before.model_copy(update={"lost": {"link": lost}}))
-        for of, lost in zip(ends, (there, back, 4), strict=True)
+        for of, lost in counters
     ]
-    wires = [
-        Wire(("s1", "h1"), ("wire1-0", "wire1-1")),
-        Wire(("s1", "h2"), ("wire2-0", "wire2-1")),
-    ]
-    counters = Counters(ports={}, hosts={}, captures=[], links=links)
-    table = reason_table(dropped(every), counters, wires)
-    told = {(row["place"], row["qdisc"]): row["note"] for row in table.iter_rows(named=True)}
-    assert {told["wire1-1", "netem"], told["wire1-0", None]} == {notes[0], ""}
-    assert told["wire1-0", "netem"] == notes[1]
+    policer = {"policer": {"rate": "1mbit", "burst": "3KB"}, "from": "s1", "to": "h1"}
+    _, plan = planned("linear-12", f"links.overrides={[policer]}", "links.loss=0.01")
+    wire = plan.wires[frozenset(("s1", "h1"))]
+    faced = {"wire1-0": wire.facing("s1"), "wire1-1": wire.facing("h1")}
+    lost = dropped(every).with_columns(pl.col("port").replace(faced))
+    table = reason_table(lost, links, losing_ways(plan))
+    told = {
+        (row["place"], row["qdisc"] or row["reason"]): row["note"]
+        for row in table.iter_rows(named=True)
+    }
+    of_policer, of_loss = (wire.facing("s1"), "TC_INGRESS"), (wire.facing("h1"), "netem")
+    assert {told[of_policer], told[of_loss]} == {notes[0], ""}
+    assert told[wire.facing("s1"), "netem"] == notes[1]
+    assert told["s1-eth2", "TC_INGRESS"] == "equal"
     assert told["s1-eth2", None] == "differs: no events of its link"
+    assert told[wire.facing("h1"), "QUEUE_PURGE"] == told[wire.facing("h1"), "TC_INGRESS"] == ""
 
 
 def test_drops_at_a_dequeue_are_the_queues_too():
@@ -302,8 +313,7 @@ def test_drops_at_a_dequeue_are_the_queues_too():
         drop(3, 300, skbaddr=9, **congested),
         drop(4, 400, skbaddr=10, reason=5, reason_name="DEV_READY"),
     )
-    counters = Counters(ports={}, hosts={}, captures=[], links=[link("s1-eth1", 3)])
-    table = reason_table(dropped(every), counters)
+    table = reason_table(dropped(every), [link("s1-eth1", 3)])
     rows = table.select("reason", "events", "counter", "note").rows()
     assert ("CONGESTED", 2, 3, "equal") in rows
     assert [row[2:] for row in rows if row[0] != "CONGESTED"] == [(None, "")] * 2

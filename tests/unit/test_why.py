@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
 from outcast import __version__
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace.drops import QUEUE_REASONS
 from outcast.analysis.trace.moment import Lost
+from outcast.analysis.trace.senders import read_traced
 from outcast.errors import InputError
 from outcast.records.counters import Counters, HostCounters, LinkTotals
 from outcast.records.run import Run
@@ -136,12 +138,13 @@ def test_an_overview_of_nothing(tmp_path):
 
 def test_the_chains_of_a_flow(run):
     # The last line was never sent again.
-    assert list(why.chains(run, 0, "table"))[1:] == [
-        "  dropped  sequence  at       detected  by    state              again  cause   waited",
-        "   2.0000      2100  s1-eth1    3.0000  rack  open > recovery   3.0000  rack    1.0000",
-        "   5.0000       100  s1-eth1    9.0000  rto   open > loss       9.0000  rto     4.0000",
-        "  16.0000       100  s1-eth1   26.0000  rto   open > loss      26.0000  rto    10.0000",
-        "  27.0000      9100  s1-eth1         -  -     -                      -  -            -",
+    lines = [" ".join(line.split()) for line in why.chains(run, 0, "table")]
+    assert lines[1:] == [
+        "dropped sequence at detected by state again cause waited",
+        "2.000000 2100 s1-eth1 3.000000 rack open > recovery 3.000000 rack 1.000000",
+        "5.000000 100 s1-eth1 9.000000 rto open > loss 9.000000 rto 4.000000",
+        "16.000000 100 s1-eth1 26.000000 rto open > loss 26.000000 rto 10.000000",
+        "27.000000 9100 s1-eth1 - - - - - -",
     ]
 
 
@@ -188,9 +191,52 @@ def test_losses_of_a_link_are_told_of_the_link(run):
     # What an inner end sends goes to the end of the link that it faces.
     lost = words.told(wire.facing("h1"), "netem", "GENERIC", "__tcf_kfree_skb_list")
     assert lost == Dropped("link s1 to h1", "", "lost on the link")
-    assert words.place(wire.facing("s1"), "netem") == "link h1 to s1"
+    assert words.place(wire.facing("s1"), "netem", "X") == "link h1 to s1"
+    # Without qdisc:qdisc_drop, and where a link fails that has no policer.
+    assert words.place(wire.facing("s1"), None, "QDISC_DROP") == "link h1 to s1"
+    other = words.told(wire.facing("s1"), None, "TC_INGRESS", "f")
+    assert other == Dropped("link between h1 and s1", "", "TC_INGRESS in f")
+    # What a what-if has a link lose.
+    assert words.told("s1-eth1", None, "TC_INGRESS", "f") == Dropped(
+        "link h1 to s1", "", "lost on the link"
+    )
+
+
+def test_drops_of_a_policer_are_told_as_such(run):
+    policer = {"policer": {"rate": "1mbit", "burst": "3KB"}, "from": "s1", "to": "h1"}
+    whole, plan = planned("linear-12", f"links.overrides={[policer]}")
+    wire = plan.wires[frozenset(("h1", "s1"))]
+    words = Words.of(with_records(run, experiment=whole, plan=plan))
     policed = words.told(wire.facing("s1"), None, "TC_INGRESS", "f")
     assert policed == Dropped("link s1 to h1", "", "above the policer's rate")
+    # A netem without losses is full: the link lost it, whatever its policer.
+    lost = words.told(wire.facing("h1"), "netem", "OVERLIMIT", "f")
+    assert lost == Dropped("link s1 to h1", "", "lost on the link")
+
+
+def test_an_answer_to_a_ping_was_not_lost(run):
+    told_of = Words.of(run).told("h1-eth0", None, "NO_SOCKET", "ping_rcv")
+    assert told_of.why == "it arrived: ping's own socket has a copy (ping_rcv)"
+
+
+@pytest.mark.parametrize(
+    ("event", "compares"), [("qdisc_drop", False), ("kfree_skb", False), ("", True)]
+)
+def test_events_are_held_against_counters_if_all_are_there(run, event, compares):
+    """Of some drops alone nothing can be said, and a link's are those of its own counter."""
+    whole, plan = planned("linear-12", "links.loss=0.02")
+    wire = plan.wires[frozenset(("h1", "s1"))].facing("h1")
+    kinds = {"qdisc_drop", "kfree_skb"} - {event}
+    lost = read_traced(run.directory).drops.with_columns(port=pl.lit(wire), qdisc=pl.lit("netem"))
+    before = LinkTotals(packets=0, bytes=0, lost={"link": 0})
+    after = before.model_copy(update={"lost": {"link": lost.height}})
+    links = [records.link("s1-eth1", "s1", "h1", before=before, after=after)]
+    counters = run.counters.model_copy(update={"links": links})
+    changed = with_records(run, experiment=whole, plan=plan, counters=counters)
+    _, row = why._drops(changed, lost, kinds)
+    count = f"{lost.height:,}"
+    wanted = [count, "equal"] if compares else ["", ""]
+    assert row == ["link s1 to h1", "", "lost on the link", count, *wanted]
 
 
 def test_a_moment_tells_losses_of_a_link_of_the_link(run, monkeypatch):

@@ -14,9 +14,10 @@ from typing import Any
 import polars as pl
 
 from outcast.analysis.trace.events import TcpEvents, named
-from outcast.plan.links import Wire
+from outcast.plan.links import Direction
+from outcast.plan.model import Plan
 from outcast.plan.noise import CARD_ENDS
-from outcast.records.counters import Counters
+from outcast.records.counters import LinkRecord
 from outcast.records.sender_tables import DROPS
 
 _ALSO: dict[str, type[pl.DataType]] = {"sport": pl.UInt16, "payload": pl.UInt32, "order": pl.Int64}
@@ -25,6 +26,9 @@ QUEUE_REASONS = (
     *("HORIZON_LIMIT", "FLOW_LIMIT", "L4S_STEP_NON_ECN"),
 )
 """enum qdisc_drop_reason in include/net/dropreason-qdisc.h, from 1."""
+POLICED = "TC_INGRESS"
+UNTOLD = "QDISC_DROP"
+"""The reason of a queue's drop where qdisc:qdisc_drop was not recorded."""
 _OF_QUEUES = 3 << 16
 """What kfree_skb adds to them: SKB_DROP_REASON_SUBSYS_QDISC. It has no names for them."""
 
@@ -42,7 +46,7 @@ def drop_table(events: TcpEvents, host_of: Mapping[str, str]) -> pl.DataFrame:
     # (outcast/emulation/arrivals.py).
     of_queues = {_OF_QUEUES + at: name for at, name in enumerate(QUEUE_REASONS, 1)}
     reason = pl.coalesce(pl.col("reason_name").cast(pl.String), named("reason", of_queues))
-    is_copy = (pl.col("port") == CARD_ENDS[1]) & (reason == "TC_INGRESS")
+    is_copy = (pl.col("port") == CARD_ENDS[1]) & (reason == POLICED)
     freed = freed.filter(pl.col("saddr").is_not_null() & is_copy.not_().fill_null(True))
     queues = events.tables.get("qdisc_drop")
     if queues is None:
@@ -89,14 +93,33 @@ def drops_of_packets(packets: pl.DataFrame, t_start_ns: int) -> pl.DataFrame:
     )
 
 
+def losing_ways(plan: Plan) -> dict[tuple[str, str], Direction]:
+    """The direction of a link that lost a packet, by the place and the qdisc, or else the reason.
+
+    Netem drops what its interface is to send, and a policer what it gets. What a what-if has a
+    link lose is dropped where it comes in (outcast/emulation/lost.py).
+    """
+    ways: dict[tuple[str, str], Direction] = {
+        (port, POLICED): (neighbour, node) for port, (node, neighbour) in plan.ends.items()
+    }
+    for wire in plan.wires.values():
+        for near, far in (wire.nodes, wire.nodes[::-1]):
+            ways[wire.facing(far), "netem"] = ways[wire.facing(far), UNTOLD] = (near, far)
+            if plan.links[near, far].policer is not None:
+                ways[wire.facing(near), POLICED] = (near, far)
+    return ways
+
+
 def reason_table(
-    drops: pl.DataFrame, counters: Counters, wires: Iterable[Wire] = ()
+    drops: pl.DataFrame,
+    links: Iterable[LinkRecord] = (),
+    ways: Mapping[tuple[str, str], Direction] | None = None,
 ) -> pl.DataFrame:
     """Drops by place, queue, reason and function, with the counter of the same queue or link.
 
-    `counter` is what the queue of that port, or the link in that direction, counted from before
-    the flows until after them, in the first of its rows. `note` says where it differs from the
-    events.
+    `links` are those whose counters the events are held against. `counter` is what the queue of
+    that port, or the link in that direction, counted from before the flows until after them, in
+    the first of its rows. `note` says where it differs from the events.
     """
     grouped = (
         drops.with_columns(place=pl.coalesce("port", "host"))
@@ -107,25 +130,18 @@ def reason_table(
             descending=[False, False, True, False, False],
         )
     )
-    ports = {(link.node, link.neighbour): link.port for link in counters.links}
-    counted = {
-        (link.port, cause): count
-        for link in counters.links
-        for cause, count in (link.lost or {}).items()
-        if cause in ("queue", "link")
-    }
-    of_wires: dict[tuple[str, bool], tuple[str | None, str]] = {}
-    for wire in wires:
-        for near, far in (wire.nodes, wire.nodes[::-1]):
-            port = ports.get((near, far))
-            # A policer drops what its interface gets, and netem what it is to send.
-            of_wires[wire.facing(near), False] = of_wires[wire.facing(far), True] = (port, "link")
+    counted: dict[tuple[str | None, str], int] = {}
+    ports = {}
+    for link in links:
+        ports[link.node, link.neighbour] = link.port
+        lost = link.lost or {}
+        counted |= {(link.port, cause): lost[cause] for cause in ("queue", "link") if cause in lost}
     rows = grouped.to_dicts()
     found: Counter[tuple[str | None, str]] = Counter()
     for row in rows:
+        way = (ways or {}).get((row["place"], row["qdisc"] or row["reason"]))
         of_queue = row["qdisc"] is not None or row["reason"] in QUEUE_REASONS
-        plain = (row["place"], "queue" if of_queue else "")
-        row["key"] = of_wires.get((row["place"], row["qdisc"] is not None), plain)
+        row["key"] = (ports.get(way), "link") if way else (row["place"], "queue" * of_queue)
         found[row["key"]] += row["events"]
     for row in rows:
         key, note = row.pop("key"), ""

@@ -28,12 +28,14 @@ class Timer:
     Attributes:
         kind: one of `causes.TIMERS`.
         due_ns: when it goes off if nothing comes before; None if the run shows no tick.
+        set_ns: how long it was set for, in whole ticks.
         rto_ns: the socket's timeout then, with its backoff.
     """
 
     kind: str
     armed_ns: int
     due_ns: int | None
+    set_ns: int
     rto_ns: int
     backoff: int
     end: End | None
@@ -81,6 +83,7 @@ def armed_at(timers: pl.DataFrame, t_ns: int, zero_ns: int | None) -> Timer | No
         kind=TIMERS[last["kind"]],
         armed_ns=last["t_ns"],
         due_ns=due_ns,
+        set_ns=(last["expires"] - last["now"]) * TICK_NS,
         rto_ns=last["rto_us"] * 1000,
         backoff=last["backoff"],
         end=end,

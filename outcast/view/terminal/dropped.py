@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
+from outcast.analysis.trace.drops import POLICED, losing_ways
 from outcast.experiment.queues.custom import Custom
+from outcast.plan.links import Direction
 from outcast.plan.ports import asked_of_switch
 from outcast.records.run import Run
 
@@ -27,7 +29,6 @@ REASONS = {
     "L4S_STEP_NON_ECN": "the low-latency queue was above its threshold, and it could not be marked",
 }
 """Why a queue drops a packet: enum qdisc_drop_reason in include/net/dropreason-qdisc.h."""
-_POLICED = "TC_INGRESS"
 _SHAPERS = ("tbf", "htb", None)
 """What the kernel names in the place of the queue below; nothing where packets are taken out."""
 _WITHOUT_REASON = ("cake", "custom", "dualpi2")
@@ -52,15 +53,16 @@ class Words:
         queues: the kind of the queue that was asked for, by the port of a switch.
         unreasoned: the ports whose queues may drop for no reason but the general one.
         later: the ports whose queues also drop what they have queued.
-        links: of an interface within a link that loses packets, the end that it sends to, and the
-            other one.
+        links: see `losing_ways`.
+        wires: the interfaces within links that lose packets, in words.
     """
 
     limits: Mapping[str, str] = field(default_factory=dict)
     queues: Mapping[str, str] = field(default_factory=dict)
     unreasoned: Set[str] = frozenset()
     later: Set[str] = frozenset()
-    links: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    links: Mapping[tuple[str, str], Direction] = field(default_factory=dict)
+    wires: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Run) -> Words:
@@ -81,30 +83,29 @@ class Words:
             queues[port] = queue.qdisc if isinstance(queue, Custom) else queue.kind
             if queue.kind in _WITHOUT_REASON:
                 unreasoned.add(port)
-        links = {
-            wire.facing(near): (near, far)
+        wires = {
+            wire.facing(near): f"link between {far} and {near}"
             for wire in plan.wires.values()
             for near, far in (wire.nodes, wire.nodes[::-1])
         }
-        return cls(limits, queues, unreasoned, later, links)
+        return cls(limits, queues, unreasoned, later, losing_ways(plan), wires)
 
-    def place(self, place: str | None, qdisc: str | None) -> str:
+    def place(self, place: str | None, qdisc: str | None, reason: str | None) -> str:
         """A port, a host, or a direction of a link; empty where it is not known."""
-        if place is None or place not in self.links:
-            return place or ""
-        near, far = self.links[place]
-        # What the interface sends goes to the end that it faces. A policer drops what it gets.
-        return f"link {far} to {near}" if qdisc else f"link {near} to {far}"
+        if way := self.links.get((place or "", qdisc or reason or "")):
+            return f"link {way[0]} to {way[1]}"
+        return self.wires.get(place or "", place or "")
 
     def told(
         self, place: str | None, qdisc: str | None, reason: str | None, where: str | None
     ) -> Dropped:
         """Says where, by which queue and why: in the kernel's words if no queue did it."""
-        at = self.place(place, qdisc)
-        if qdisc == "netem" and place in self.links:
-            return Dropped(at, "", "lost on the link")
-        if reason == _POLICED and place in self.links:
-            return Dropped(at, "", "above the policer's rate")
+        at = self.place(place, qdisc, reason)
+        if (place, qdisc or reason) in self.links:
+            policed = reason == POLICED and place in self.wires
+            return Dropped(at, "", "above the policer's rate" if policed else "lost on the link")
+        if where == "ping_rcv":
+            return Dropped(at, "", "it arrived: ping's own socket has a copy (ping_rcv)")
         if reason not in REASONS:
             return Dropped(at, qdisc or "", " in ".join(part for part in (reason, where) if part))
         limit = self.limits.get(place or "")

@@ -148,8 +148,8 @@ def _rows(
     if not with_queue:
         selected = selected.filter(pl.col("shown"))
     elif span is not None:
-        first, since_ns = _first_queued(source, span[0])
-        selected = selected.filter(pl.col("packet") >= first)
+        since_ns, until_ns = _bounds(source, span)
+        selected = selected.filter(pl.col("t_in").is_between(since_ns, until_ns))
     batches = selected.collect_batches(chunk_size=SLICE_ROWS, maintain_order=True)
     each = (row for batch in batches for row in batch.iter_rows(named=True))
     found: queued.Found = ((values, ()) for values in each)
@@ -158,8 +158,6 @@ def _rows(
     elif with_queue:
         found = queued.by_times(each)
     for values, queue in found:
-        if span is not None and values["t_in"] > span[1]:
-            break
         if values["shown"]:
             out_ns = values["t_out"]
             in_ms = milliseconds(values["t_in"] - start_ns)
@@ -167,20 +165,23 @@ def _rows(
             yield _Row(values, in_ms, left_ms, queue)
 
 
-def _first_queued(source: Source, time_ns: int) -> tuple[int, int]:
-    """The first packet that can be queued at this time or later, and when it came in."""
-    stays = pl.max_horizontal("t_in", "t_out") >= time_ns
-    # What was not seen to leave may be queued until the end.
-    stays |= pl.col("t_out").is_null() & (pl.col("verdict").cast(pl.String) != "dropped")
-    rows = source.table.with_row_index("packet")
-    numbers = [rows.filter(stays).select("packet")]
+def _bounds(source: Source, span: tuple[int, int]) -> tuple[int, int]:
+    """When the first packet came in that can be queued in the span, and the last that counts.
+
+    One that came in after the span can be at the queue sooner than one of the span.
+    """
+    stays = pl.max_horizontal("t_in", "t_out") >= span[0]
     if source.run is not None:
-        # Where a link failed, a packet was queued and is dropped.
-        numbers.append(source.run.scan("queue").filter(pl.col("t") >= time_ns).select("packet"))
-    least = [value.collect().item() for value in (lazy.min() for lazy in numbers)]
-    first: int = min((number for number in least if number is not None), default=0)
-    since_ns: int = source.table.select("t_in").slice(first, 1).collect().item()
-    return first, since_ns
+        # Where a link fails, packets are dropped after they were queued.
+        dropped = (pl.col("t") >= span[0]) & (pl.col("event").cast(pl.String) == "drop")
+        numbers = source.run.scan("queue").filter(dropped).select("packet").collect().to_series()
+        stays |= selection.text("note") == "in flight"
+        stays |= pl.col("packet").is_in(numbers.implode())
+    rows = source.table.with_row_index("packet")
+    longest = (pl.col("t_out") - pl.col("t_in")).max().alias("longest")
+    found = rows.select(pl.col("t_in").filter(stays).min(), longest).collect()
+    first, longest_ns = found.row(0)
+    return span[0] if first is None else first, span[1] + (longest_ns or 0)
 
 
 def _queue_events(run: Run, since_ns: int) -> Iterator[queued.Event]:

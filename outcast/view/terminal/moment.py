@@ -98,9 +98,12 @@ def _timer(moment: Moment) -> str:
     name, function = _TIMER_NAMES[timer.kind]
     due = "" if timer.due_ns is None else f", due at {ms(timer.due_ns)}"
     doubled = {0: "", 1: ", doubled once"}.get(timer.backoff, f", doubled {timer.backoff} times")
+    # Only the retransmission timer is set for the socket's timeout.
+    lasts = f"set for {timer.set_ns / 1e6:g} ms"
+    if timer.kind == "rto":
+        lasts = f"timeout {timer.rto_ns / 1e6:g} ms"
     return (
-        f"{name} ({function}), armed at {ms(timer.armed_ns)}{due} "
-        f"(timeout {timer.rto_ns / 1e6:g} ms{doubled}); {_end(timer)}"
+        f"{name} ({function}), armed at {ms(timer.armed_ns)}{due} ({lasts}{doubled}); {_end(timer)}"
     )
 
 

@@ -1,7 +1,7 @@
 """In words and tables: why flows waited, sent again and lost packets, by the kernel's events."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import asdict
 
 import polars as pl
@@ -47,7 +47,7 @@ def overview(run: Run, form: str) -> Iterator[str]:
     yield from _or_none(_waits(run, waits.with_columns(group=_group_of(run))))
     yield ""
     yield "Packets dropped, by place and reason"
-    yield from _or_none(_drops(run, traced.drops))
+    yield from _or_none(_drops(run, traced.drops, traced.every.tables.keys()))
 
 
 def _group_of(run: Run) -> pl.Expr:
@@ -86,12 +86,13 @@ def _counters(run: Run, events: TcpEvents) -> list[list[str]]:
     return rows
 
 
-def _drops(run: Run, drops: pl.DataFrame) -> list[list[str]]:
+def _drops(run: Run, drops: pl.DataFrame, recorded: Set[str]) -> list[list[str]]:
     """Rows of places and reasons, with the packets that the events and the counters tell."""
     rows = [["place", "queue", "reason", "events", "counter", ""]]
     words = Words.of(run)
-    wires = () if run.plan is None else run.plan.wires.values()
-    for row in reason_table(drops, run.counters, wires).iter_rows(named=True):
+    # Counters are of all drops, so they say nothing of events that tell of some.
+    links = run.counters.links if {"kfree_skb", "qdisc_drop"} <= recorded else ()
+    for row in reason_table(drops, links, words.links).iter_rows(named=True):
         told = words.told(row["place"], row["qdisc"], row["reason"], row["where"])
         kernel = "" if row["counter"] is None else f"{row['counter']:,}"
         place = told.place or "?"
@@ -138,7 +139,7 @@ def chains(run: Run, flow: int, form: str) -> Iterator[str]:
     words = Words.of(run)
     rows = [["dropped", "sequence", "at", "detected", "by", "state", "again", "cause", "waited"]]
     for row in table.iter_rows(named=True):
-        place = words.place(row["port"] or row["host"], row["qdisc"])
+        place = words.place(row["port"] or row["host"], row["qdisc"], row["reason"])
         changed = f"{row['state_before']} > {row['state_after']}"
         rows.append(
             [
@@ -207,4 +208,4 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _short(t_ns: int | None) -> str:
-    return "-" if t_ns is None else f"{t_ns / 1e6:.4f}"
+    return "-" if t_ns is None else f"{t_ns / 1e6:.6f}"
