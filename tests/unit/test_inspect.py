@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 from outcast.analysis import analyze
+from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view.terminal import queued
 from tests.golden.model import drop_tail, make_traffic
@@ -193,6 +194,39 @@ def test_a_queue_that_holds_packets_for_seconds_is_whole_too(tmp_path, show):
     assert near == [packet for packet in every if abs(packet["t_in_ms"] - 402_000) <= 2_000]
     assert len(near) > 10
     assert {len(packet["queue"]) for packet in near} >= {10}
+
+
+@pytest.mark.parametrize("note", ["", "in flight"])
+def test_a_packet_that_does_not_leave_is_queued_until_its_end(run, tmp_path, show, note):
+    """It is dropped as its link fails, or still queued as the run ends: it has no departure."""
+    made = tmp_path / "run"
+    shutil.copytree(run, made)
+    packets, events = (pl.read_parquet(made / f"{name}.parquet") for name in ("packets", "queue"))
+    waited = packets.with_row_index("packet").filter(pl.col("t_out") - pl.col("t_in") > 100_000)
+    number, t_out = waited.select("packet", "t_out").row(20)
+    it = pl.int_range(pl.len()) == number
+    verdict = "unknown" if note else "dropped"
+    packets.with_columns(
+        t_out=pl.when(it).then(None).otherwise("t_out"),
+        verdict=pl.when(it).then(pl.lit(verdict)).otherwise(pl.col("verdict").cast(pl.String)),
+        note=pl.when(it).then(pl.lit(note)).otherwise(pl.col("note").cast(pl.String)),
+    ).cast({"verdict": packets.schema["verdict"], "note": packets.schema["note"]}).write_parquet(
+        made / "packets.parquet"
+    )
+    leaves = (pl.col("packet") == number) & (pl.col("event").cast(pl.String) == "dequeue")
+    event = pl.when(leaves).then(pl.lit("drop")).otherwise(pl.col("event").cast(pl.String))
+    later = pl.when(leaves).then(pl.col("t") + 500_000).otherwise("t").cast(events.schema["t"])
+    dropped = events.with_columns(event=event, t=later).sort("t", maintain_order=True)
+    changed = events.filter(~leaves) if note else dropped
+    changed.cast({"event": events.schema["event"]}).write_parquet(made / "queue.parquet")
+    every = json.loads(show(made, "--format", "json", "--queue"))
+    start = Run(RunDirectory(made)).manifest.traffic.t_start_ns
+    # All that came in before it has left by then.
+    from_ms, to_ms = ((t_out + us * 1000 - start) / 1e6 for us in (100, 400))
+    span = ["--between", f"{from_ms:.6f}ms", f"{to_ms:.6f}ms"]
+    near = json.loads(show(made, "--format", "json", "--queue", *span))
+    assert near == [packet for packet in every if from_ms <= packet["t_in_ms"] <= to_ms]
+    assert any(number in [of["packet"] for of in packet["queue"]] for packet in near)
 
 
 def test_every_output_is_listed_with_its_queue(run, tmp_path, show):
