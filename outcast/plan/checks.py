@@ -101,19 +101,13 @@ def require_hops(graph: Graph, paths: Iterable[Sequence[str]]) -> None:
 
 
 def require_ports(experiment: Experiment, plan: Plan) -> None:
-    """Raises ConfigError where `queues` names a port in vain: it is not there, or its link wins."""
+    """Raises ConfigError where `queues` names ports that the topology lacks."""
     layers = sorted({str(plan.graph.nodes[node]["layer"]) for node in plan.forwarders})
     ports = plan.switch_ports()
     for index, exception in enumerate(experiment.queues):
         is_text = isinstance(exception.at, str)
         for name in [exception.at] if isinstance(exception.at, str) else exception.at:
             if name in ports or (is_text and name in (*layers, "bottleneck")):
-                port = plan.bottleneck.egress if name == "bottleneck" else name
-                if port in ports and plan.links[plan.ends[port]].queue is not None:
-                    raise ConfigError(
-                        f"queues.{index}.at: the link of {port} has a queue of its own, which "
-                        "wins; allowed is to change that one, or a port without"
-                    )
                 continue
             allowed = f"{', '.join(layers)}, bottleneck, or a port" if is_text else "ports"
             raise ConfigError(

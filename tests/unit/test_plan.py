@@ -76,15 +76,6 @@ def test_flows_that_do_not_fit(override, reason):
         plan_of("fattree-12", override)
 
 
-@pytest.mark.parametrize("at", ["s1-eth1", "bottleneck", "[s2-eth2, s1-eth1]"])
-def test_a_queue_that_a_link_would_win_over_is_refused(at):
-    own = "links.overrides=[{from: s1, to: h1, queue: {kind: tbf, limit: 64KB}}]"
-    queues = f"queues=[{{at: {at}, queue: {{kind: tbf, limit: 16KB}}}}]"
-    with pytest.raises(ConfigError, match=r"queues\.0\.at: the link of s1-eth1 has a queue of its"):
-        plan_of("linear-12", own, queues)
-    plan_of("linear-12", own, queues.replace("s1-eth1", "s1-eth2").replace("bottleneck", "edge"))
-
-
 def test_flows_that_do_not_fit_are_named_with_their_line(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text(configs.find("fig3c").read_text().replace("hosts: 12", "hosts: 99"))
