@@ -50,7 +50,7 @@ def test_each_retransmission_has_a_cause_and_the_sums_are_the_counters(run, trac
 
 
 def test_each_drop_has_a_reason_and_the_sums_are_the_queues_counters(run, traced):
-    table = reason_table(traced.drops, run.counters)
+    table = reason_table(traced.drops, run.counters.links)
     queued = table.filter(pl.col("counter").is_not_null())
     assert queued["note"].unique().to_list() == ["equal"]
     assert queued["qdisc"].null_count() == 0
