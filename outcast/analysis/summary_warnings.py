@@ -23,8 +23,8 @@ from outcast.records.summary import LimitSummary
 from outcast.units import format_time, round_time
 
 _FEW_ROUND_TRIPS = 10
-_MOST_OF_IT = 0.9
-"""Some flow may be absent for a tenth of a capture before it is told."""
+_LEAST_TOGETHER = 0.9
+"""For so much of a capture all flows are active, or a warning says for how much."""
 
 
 def warnings(
@@ -121,11 +121,11 @@ def _apart(analysis: Analysis) -> list[str]:
             "shares, ratios and Jain's index compare flows that sent at different times, because "
             "at no time all were active"
         ]
-    together = when_all_active(analysis.manifest, analysis.ports)
     lasts_ns = analysis.interval.end_ns - analysis.interval.start_ns
-    if together is not None and not (analysis.is_asked or analysis.all_active):
-        active_ns = together.end_ns - together.start_ns
-        if active_ns < _MOST_OF_IT * lasts_ns:
+    if not (analysis.is_asked or analysis.all_active):
+        together = when_all_active(analysis.manifest, analysis.ports)
+        active_ns = 0 if together is None else together.end_ns - together.start_ns
+        if active_ns < _LEAST_TOGETHER * lasts_ns:
             return [
                 "shares, ratios and Jain's index count over the whole capture, but all flows were "
                 f"active for {round_time(active_ns)} of its {round_time(lasts_ns)} only"
