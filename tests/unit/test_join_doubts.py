@@ -208,6 +208,22 @@ def test_packets_that_stay_for_too_long(tmp_path):
     assert result.joined.counts.forwarded == 300
 
 
+@pytest.mark.parametrize(
+    ("slower", "cause"),
+    [(1, "The clock of one of the captures is wrong"), (100, "If packets can wait for so long")],
+)
+def test_few_packets_that_stay_for_too_long(tmp_path, slower, cause):
+    """A queue that grows holds up both inputs. Without it, the clock of the few is wrong."""
+    busy = [data(100 * n, n) for n in range(300)]
+    few = [data(20_005 + 2000 * n, n, src="10.0.0.3") for n in range(1, 5)]
+    left = [replace(one, at_us=slower * one.at_us + 30) for one in busy + few]
+    if slower == 1:
+        left[300:] = later(few, 5e6)
+    paths = taken(tmp_path, a=busy, c=few, b=left)
+    with pytest.raises(UntrustedError, match=cause):
+        join_captures({"a": paths["a"], "c": paths["c"]}, {"b": paths["b"]})
+
+
 def test_a_late_capture_lacks_the_drops_that_ip_ids_show(tmp_path):
     """Slow start lost four of the first twelve packets, which the input's capture has not."""
     dropped = {3, 5, 6, 7, 500}

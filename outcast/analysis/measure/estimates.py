@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outcast.analysis.join.clocks import Clocks
-from outcast.analysis.join.doubts import MOST_SHARE
+from outcast.analysis.join.doubts import MOST_SHARE, late_text
 from outcast.analysis.join.findings import QueueEstimate
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.latency import LEAST_BUSY, Latency, Rate
@@ -89,14 +89,10 @@ class Doubtful:
 
 def late_remarks(joined: Joined, max_sojourn_ns: int) -> list[str]:
     """A line if a few packets left later than any can, which more would make a refusal."""
-    late_ns = joined.sources.late_ns
-    if not late_ns.size:
+    if not joined.sources.late_ns.size:
         return []
-    return [
-        f"{late_ns.size:,} packets left up to {int(late_ns.max()) / 1e9:.3f} s after they came in, "
-        f"which is longer than --max-sojourn {max_sojourn_ns / 1e9:g}s. They count as dropped; "
-        "a clock that was set has the same effect"
-    ]
+    text = late_text(joined, max_sojourn_ns)
+    return [f"{text}. They count as dropped; a clock that was set has the same effect"]
 
 
 def latency_remarks(
