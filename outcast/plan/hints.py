@@ -37,12 +37,28 @@ def hints(experiment: Experiment, plan: Plan) -> list[str]:
         *moved(experiment, plan),
         *buffer_warnings(experiment, plan),
         *_unmarked(experiment, plan),
+        *_of_links(experiment, plan),
         *_of_one_class(experiment, plan),
         *_beyond_the_link(experiment, plan),
         *smaller_frames(experiment, plan),
         *_short(experiment, plan),
         *_of_small_bursts(plan),
     ]
+
+
+def _of_links(experiment: Experiment, plan: Plan) -> list[str]:
+    """A line on a queue that `queues` gives a port by name, but whose link has its own."""
+    lines = []
+    for number, exception in enumerate(experiment.queues):
+        at = [exception.at] if isinstance(exception.at, str) else exception.at
+        named = {plan.bottleneck.egress if each == "bottleneck" else each for each in at}
+        for port in sorted(named & plan.ends.keys()):
+            if (own := plan.links[plan.ends[port]].queue) is not None:
+                lines.append(
+                    f"queues.{number}: {port} keeps the queue of its link ({own.kind}), which "
+                    "wins; for this queue give it to the link, or take the link's away"
+                )
+    return lines
 
 
 def _of_one_class(experiment: Experiment, plan: Plan) -> list[str]:
