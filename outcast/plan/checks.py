@@ -103,16 +103,17 @@ def require_hops(graph: Graph, paths: Iterable[Sequence[str]]) -> None:
 def require_ports(experiment: Experiment, plan: Plan) -> None:
     """Raises ConfigError where `queues` names ports that the topology lacks."""
     layers = sorted({str(plan.graph.nodes[node]["layer"]) for node in plan.forwarders})
-    ports = plan.switch_ports()
+    of_switches = plan.switch_ports()
     for index, exception in enumerate(experiment.queues):
-        is_text = isinstance(exception.at, str)
-        for name in [exception.at] if isinstance(exception.at, str) else exception.at:
-            if name in ports or (is_text and name in (*layers, "bottleneck")):
+        # A list has ports alone.
+        groups = [*layers, "bottleneck"] if isinstance(exception.at, str) else []
+        for name in ports.places(exception):
+            if name in (*groups, *of_switches):
                 continue
-            allowed = f"{', '.join(layers)}, bottleneck, or a port" if is_text else "ports"
+            allowed = f"{', '.join(groups)}, or a port" if groups else "ports"
             raise ConfigError(
-                f"queues.{index}.at: {name!r} is not there; allowed are {allowed} as {ports[0]}"
-                f"{did_you_mean(name, [*layers, 'bottleneck', *ports] if is_text else ports)}"
+                f"queues.{index}.at: {name!r} is not there; allowed are {allowed} as "
+                f"{of_switches[0]}{did_you_mean(name, [*groups, *of_switches])}"
             )
 
 

@@ -47,18 +47,20 @@ def hints(experiment: Experiment, plan: Plan) -> list[str]:
 
 
 def _of_links(experiment: Experiment, plan: Plan) -> list[str]:
-    """A line on a queue that `queues` gives a port by name, but whose link has its own."""
-    lines = []
-    for number, exception in enumerate(experiment.queues):
-        at = [exception.at] if isinstance(exception.at, str) else exception.at
-        named = {plan.bottleneck.egress if each == "bottleneck" else each for each in at}
-        for port in sorted(named & plan.ends.keys()):
-            if (own := plan.links[plan.ends[port]].queue) is not None:
-                lines.append(
-                    f"queues.{number}: {port} keeps the queue of its link ({own.kind}), which "
-                    "wins; for this queue give it to the link, or take the link's away"
-                )
-    return lines
+    """A line on each entry of `queues` without effect at the bottleneck or a port that it names."""
+    found: dict[int, list[str]] = {}
+    for port in plan.switch_ports():
+        own, number = plan.links[plan.ends[port]].queue, ports.exception_at(experiment, plan, port)
+        if own is None or number is None or own == experiment.queues[number].queue:
+            continue
+        if port in (plan.bottleneck.egress, *ports.places(experiment.queues[number])):
+            found.setdefault(number, []).append(port)
+    return [
+        f"queues.{number} has no effect at {at[0]}{_more(len(at))}, because its link has a queue "
+        "of its own; for this queue set it as the link's (queue in links.overrides, or in the "
+        "topology's file)"
+        for number, at in found.items()
+    ]
 
 
 def _of_one_class(experiment: Experiment, plan: Plan) -> list[str]:

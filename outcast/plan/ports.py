@@ -20,6 +20,7 @@ from outcast.experiment import (
 )
 from outcast.experiment.queues.base import BURST_ROUNDING_NS
 from outcast.experiment.queues.drop_tail import Htb
+from outcast.experiment.whole import QueueException
 from outcast.experiment.wire import FRAMINGS, Framing
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
@@ -117,16 +118,26 @@ def asked_of_switch(experiment: Experiment, plan: Plan, port: str) -> tuple[str,
     own = plan.links[plan.ends[port]].queue
     if own is not None:
         return "links", own
-    is_bottleneck = port == plan.bottleneck.egress
-    layer = plan.graph.nodes[plan.ends[port][0]]["layer"]
-    names = {port, layer, "bottleneck"} if is_bottleneck else {port, layer}
-    for number, exception in reversed([*enumerate(experiment.queues)]):
-        at = [exception.at] if isinstance(exception.at, str) else exception.at
-        if not names.isdisjoint(at):
-            return f"queues.{number}.queue", exception.queue
-    if experiment.queue.where == "bottleneck" and not is_bottleneck:
+    if (number := exception_at(experiment, plan, port)) is not None:
+        return f"queues.{number}.queue", experiment.queues[number].queue
+    if experiment.queue.where == "bottleneck" and port != plan.bottleneck.egress:
         return "queue", _host_queue(experiment)
     return "queue", experiment.queue
+
+
+def exception_at(experiment: Experiment, plan: Plan, port: str) -> int | None:
+    """The number of the entry of `queues` that counts at a switch's port, or None without one."""
+    names = {port, plan.graph.nodes[plan.ends[port][0]]["layer"]}
+    names |= {"bottleneck"} if port == plan.bottleneck.egress else set()
+    for number, exception in reversed([*enumerate(experiment.queues)]):
+        if not names.isdisjoint(places(exception)):
+            return number
+    return None
+
+
+def places(exception: QueueException) -> list[str]:
+    """The ports or the layer that an entry of `queues` names."""
+    return [exception.at] if isinstance(exception.at, str) else exception.at
 
 
 def rounds_of_handshakes(experiment: Experiment, plan: Plan) -> int:
