@@ -44,7 +44,7 @@ WAYS: dict[str, tuple[str, ...]] = {
 }
 """Every way to give a verb something of a stranger's."""
 
-FEW = {"reproduce": 10, "assignment grade": 5}
+FEW = {"reproduce": 10, "assignment grade": 15}
 """Ways that are slow are given each so-manieth input of what they do not take."""
 
 TAKE_NOTHING = {"doctor", "guest", "kernel", "root", "clean", "completion"}
