@@ -68,7 +68,7 @@ def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int)
 
 
 def late_text(joined: Joined, max_sojourn_ns: int) -> str:
-    """How many packets left later than any can, and by how much."""
+    """How many packets left later than `--max-sojourn` allows, and by how much."""
     late_ns = joined.sources.late_ns
     return (
         f"{late_ns.size:,} packets left up to {int(late_ns.max()) / 1e9:.3f} s after they came in, "

@@ -88,7 +88,7 @@ class Doubtful:
 
 
 def late_remarks(joined: Joined, max_sojourn_ns: int) -> list[str]:
-    """A line if a few packets left later than any can, which more would make a refusal."""
+    """A line if a few packets left later than `--max-sojourn` allows; of more it is a refusal."""
     if not joined.sources.late_ns.size:
         return []
     text = late_text(joined, max_sojourn_ns)
