@@ -10,6 +10,7 @@ from outcast.analysis.measure.limits import (
     idle_warnings,
     limit_warnings,
     memory_warnings,
+    slow_warnings,
 )
 from outcast.analysis.measure.links import overtaking_warnings, utilisation
 from outcast.analysis.measure.losses import loss_warnings
@@ -43,6 +44,11 @@ def warnings(
         *limit_warnings(limited),
         *memory_warnings(analysis.counters.hosts),
         *_other_limits(queues),
+        *(
+            line
+            for port in analysis.ports
+            for line in slow_warnings(port.record.egress, port.record.queue, noises)
+        ),
         *_idle(analysis, queues, limited, losses),
         *unfinished_warnings(analysis),
         *mice_warnings(analysis),

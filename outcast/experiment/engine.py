@@ -18,6 +18,7 @@ class Properties(NamedTuple):
         delay_ns: the delay of links that have none given.
         samples_every_ns: the time between samples of sockets and queues, if none is given.
         ring_kib: the ring of one tcpdump, in KiB.
+        late_timers_ns: how late a shaper's timer may be without making the shaper slower.
     """
 
     virtual_clock: bool
@@ -25,6 +26,7 @@ class Properties(NamedTuple):
     delay_ns: int
     samples_every_ns: int
     ring_kib: int
+    late_timers_ns: int
 
 
 VIRTUAL = Properties(
@@ -36,9 +38,10 @@ VIRTUAL = Properties(
     # No packet comes while tcpdump reads, so a ring needs room for the packets of one instant. The
     # kernel writes to all of it at the start; for 64 MiB that takes a tenth of the set-up.
     ring_kib=8 * 1024,
+    late_timers_ns=0,
 )
 # Sampling takes CPU time from the network; docs/analysis.md says how much.
-_REALTIME = Properties(False, False, delay_ns=0, samples_every_ns=100_000_000, ring_kib=64 * 1024)
+_REALTIME = Properties(False, False, 0, 100_000_000, ring_kib=64 * 1024, late_timers_ns=100_000)
 
 
 def properties(engine: EngineName | None) -> Properties:

@@ -18,6 +18,7 @@ from outcast.experiment import (
     Pfifo,
     Queue,
 )
+from outcast.experiment.engine import candidates, properties
 from outcast.experiment.queues.base import BURST_ROUNDING_NS
 from outcast.experiment.queues.drop_tail import Htb
 from outcast.experiment.whole import QueueException
@@ -92,7 +93,7 @@ class PortQueue:
         none.
         """
         least_bytes = self.frame_bytes + SEGMENT_HEADERS_BYTES + self.framing.added_bytes
-        return self.queue.shaper_kind == "htb" or self.queue.burst_bytes > least_bytes
+        return self.queue.shaper_kind == "htb" or self.queue.bucket_bytes > least_bytes
 
     @property
     def limit_packets(self) -> int:
@@ -217,7 +218,7 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
         rate_bps,
         (link.delay_ns or 0) + noise_ns,
         link.jitter_ns or 0,
-        _with_room(queue, rate_bps, link.frame_bytes),
+        _with_room(experiment, queue, rate_bps, link.frame_bytes),
         frame_bytes=link.frame_bytes,
         framing=link.framing,
         changes_delay=any(
@@ -277,17 +278,23 @@ def _below_htb(queue: Queue) -> Queue:
     return queue if queue.kind == "htb" else queue.model_copy(update={"shaper": "htb"})
 
 
-def _with_room(queue: Queue, rate_bps: int, frame_bytes: int) -> Queue:
-    """The queue with a burst that lets a jumbo frame through.
+def _with_room(experiment: Experiment, queue: Queue, rate_bps: int, frame_bytes: int) -> Queue:
+    """The queue with a burst that lets a jumbo frame through, and late timers.
 
     A token bucket that holds less than a frame drops it. A burst that was chosen for frames of the
     usual size is therefore raised to one frame, with what is lost by rounding.
+
+    A full bucket gains nothing. A shaper whose timer is late therefore sends more slowly than its
+    rate, unless its bucket has room for what it gains meanwhile.
     """
-    rounded_off = -(-BURST_ROUNDING_NS * rate_bps // (8 * 10**9))
-    least_bytes = frame_bytes + rounded_off
-    if frame_bytes <= MTU_FRAME_BYTES or queue.burst_bytes >= least_bytes:
-        return queue
-    return queue.model_copy(update={"burst_bytes": least_bytes})
+    burst_bytes = queue.bucket_bytes
+    if frame_bytes > MTU_FRAME_BYTES:
+        rounded_off = -(-BURST_ROUNDING_NS * rate_bps // (8 * 10**9))
+        burst_bytes = max(burst_bytes, frame_bytes + rounded_off)
+    if queue.burst_bytes is None:
+        late_ns = properties(candidates(experiment.engine)[0]).late_timers_ns
+        burst_bytes += late_ns * rate_bps // (8 * 10**9)
+    return queue.model_copy(update={"burst_bytes": burst_bytes})
 
 
 def require_fits(port_queue: PortQueue) -> None:

@@ -180,6 +180,8 @@ class NoiseSummary(handed_in.Record):
     """The median of these gaps."""
     of_nominal: _Positive | None
     """That median over what the link's rate says; null where the rate changed or is not known."""
+    mean_of_nominal: _Positive | None = None
+    """As `of_nominal`, but of their mean. Above 1 the port sent more slowly than its rate."""
     gap_spread: _Positive | None
     """From the 5th to the 95th percentile of these gaps, over their median."""
     latency_kept: _Cosine | None

@@ -13,6 +13,7 @@ from outcast.analysis.measure.limits import (
     limit_warnings,
     limits,
     memory_warnings,
+    slow_warnings,
 )
 from outcast.records.counters import HostCounters
 from outcast.records.port_summaries import LossSummary, PortLosses
@@ -229,3 +230,32 @@ def test_a_lack_of_memory_for_tcp_is_told():
     short = HostCounters(before={}, after={"TcpExtTCPMemoryPressures": 5})
     (line,) = memory_warnings({"h1": HostCounters(before={}, after={}), "h2": short})
     assert line.startswith("TCP lacked memory at h2, so the kernel cut windows")
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_nominal", "rate_bps", "is_slow"),
+    [
+        ("tbf", 1.1328, 10**8, True),
+        ("red", 1.021, 10**8, True),
+        ("tbf", 1.02, 10**8, False),
+        # A bucket that was full lets frames go faster than the rate.
+        ("tbf", 0.4, 10**8, False),
+        # The rate changed, or captures do not tell it.
+        ("tbf", None, 10**8, False),
+        ("unknown", 1.5, None, False),
+        # These may hold back what waits.
+        ("htb_classes", 1.5, 10**8, False),
+        ("custom", 1.5, 10**8, False),
+    ],
+)
+def test_a_port_that_is_slower_than_its_rate_is_told(kind, of_nominal, rate_bps, is_slow):
+    queue: Any = SimpleNamespace(kind=kind, rate_bps=rate_bps)
+    noise: Any = SimpleNamespace(mean_of_nominal=of_nominal)
+    lines = slow_warnings("s1-eth1", queue, {"s1-eth1": noise})
+    assert len(lines) == is_slow
+    if of_nominal == 1.1328:
+        assert lines == [
+            "s1-eth1: while packets waited, it sent 11.7% less than its rate of 100mbit, because "
+            "its shaper's timer was late or the processor was busy; a larger queue.burst lets it "
+            "catch up"
+        ]

@@ -120,7 +120,7 @@ def scene(folder: Path, jitter_us: int, packets: int = 3000) -> Joined:
 def test_the_inputs_of_a_scene_are_told_apart(tmp_path):
     joined = scene(tmp_path, jitter_us=0)
     measured = noise(joined, replay(joined), 0, delay_ns=0, jitter_ns=0)
-    assert (measured.gaps.packet_ns, measured.gaps.spread) == (12_000, 0)
+    assert (measured.gaps.packet_ns, measured.gaps.mean_ns, measured.gaps.spread) == (12e3, 12e3, 0)
     a, b = (measured.phases[joined.inputs.index(port)] for port in "ab")
     assert a.kept > 0.95
     assert b.kept < 0.15
@@ -139,7 +139,7 @@ def test_the_latency_is_measured_by_packets_that_found_the_output_idle(tmp_path,
     assert latency_of_idle(few, replay(few), 0, 12_000) is None
 
 
-STEADY = Gaps(5000, 12_304.0, 0.0)
+STEADY = Gaps(5000, 12_304.0, 12_304.0, 0.0)
 EXACT = Latency(1.0, "setting")
 
 

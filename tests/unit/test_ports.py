@@ -79,6 +79,30 @@ def test_a_hosts_shaper_lets_units_of_several_segments_through(settings, expecte
     assert ports.host_queue(*resolved(*settings), "h0_0_3").lets_units_through is expected
 
 
+@pytest.mark.parametrize(
+    ("engine", "settings", "expected"),
+    [
+        ("virtual", (), 1600),
+        ("virtual", ("links.mtu=9000",), 9014 + 133),
+        # 100 us at 1 Gbps are 12,500 B more, and at 10 Mbps 125 B.
+        ("realtime", (), 1600 + 12_500),
+        ("realtime", ("links.rate=10mbit",), 1600 + 125),
+        ("realtime", ("links.mtu=9000",), 9014 + 133 + 12_500),
+        # What is given counts.
+        ("realtime", ("queue.burst=1600B",), 1600),
+        ("realtime", ("queue.burst=1600B", "links.mtu=9000"), 9014 + 133),
+    ],
+)
+def test_a_bucket_has_room_for_late_timers_in_real_time_alone(engine, settings, expected):
+    whole = experiment.load(FIG3C, ["noise.profile=exact", *settings]).resolved(engine)
+    plan = make_plan(whole)
+    for port in (
+        ports.switch_queue(whole, plan, "e0_0-eth1"),
+        ports.host_queue(whole, plan, "h0_0_3"),
+    ):
+        assert port.queue.bucket_bytes == expected
+
+
 def test_a_paced_senders_port_has_fq_and_no_other():
     loaded = experiment.load(FIG3C, ["flows.0.transport={pacing: fq}"])
     plan = make_plan(loaded)

@@ -15,16 +15,20 @@ from dataclasses import dataclass
 import polars as pl
 
 from outcast.analysis.measure.losses import where
+from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import moved
 from outcast.records.counters import HostCounters
-from outcast.records.flows import FlowRecord
-from outcast.records.port_summaries import LossSummary
+from outcast.records.flows import FlowRecord, QueueRecord
+from outcast.records.port_summaries import LossSummary, NoiseSummary
 from outcast.records.summary import LimitSummary
+from outcast.units import format_rate
 
 MOST_ELSEWHERE = 0.1
 """If something besides the network limits a bulk flow for more of its time, the run says so."""
 MOST_IDLE = 0.5
 """If the bottleneck is idle for more of the time, though its flows have data, the run says so."""
+MOST_SLOW = 1.02
+"""If full frames that waited left farther apart than their rate says, by more, the run says so."""
 LEAST_SAMPLES = 10
 """With fewer samples of a flow, only a lower bound of its send buffer's share is known."""
 _LEAST_WAITED = 0.01
@@ -169,6 +173,20 @@ def memory_warnings(hosts: Mapping[str, HostCounters]) -> list[str]:
         f"TCP lacked memory at {', '.join(found[:_MOST_NAMED])}{more}, so the kernel cut windows"
         ", also of other hosts, which share it; smaller buffers (transport.send_buffer, "
         "transport.receive_buffer) avoid it"
+    ]
+
+
+def slow_warnings(egress: str, queue: QueueRecord, noises: Mapping[str, NoiseSummary]) -> list[str]:
+    """A line on a port that sent more slowly than its rate while full frames waited."""
+    of_nominal = noises[egress].mean_of_nominal
+    # Classes and a user's qdisc may hold back what waits.
+    is_free = queue.kind not in ("custom", *WITH_CLASSES)
+    if not is_free or not queue.rate_bps or not of_nominal or of_nominal <= MOST_SLOW:
+        return []
+    return [
+        f"{egress}: while packets waited, it sent {1 - 1 / of_nominal:.1%} less than its rate of "
+        f"{format_rate(queue.rate_bps)}, because its shaper's timer was late or the processor was "
+        "busy; a larger queue.burst lets it catch up"
     ]
 
 

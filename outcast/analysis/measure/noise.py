@@ -58,10 +58,14 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The gaps between full frames back to back; `spread` is their p5 to p95 over the median."""
+    """The gaps between full frames back to back.
+
+    `packet_ns` is their median, and `spread` their p5 to p95 over the median.
+    """
 
     count: int
     packet_ns: float
+    mean_ns: float
     spread: float
 
 
@@ -108,7 +112,7 @@ def gaps(departures: _Departures) -> Gaps | None:
     if between.size < LEAST_GAPS:
         return None
     p5, p50, p95 = (float(value) for value in np.percentile(between, (5, 50, 95)))
-    return Gaps(int(between.size), p50, (p95 - p5) / p50)
+    return Gaps(int(between.size), p50, float(between.mean()), (p95 - p5) / p50)
 
 
 def phases_of(departures: _Departures, arrived_ns: I64) -> tuple[I64, Array]:

@@ -113,6 +113,7 @@ def noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
         back_to_back=0 if gaps is None else gaps.count,
         packet_time_us=None if gaps is None else round(gaps.packet_ns / 1e3, 4),
         of_nominal=None if gaps is None else _of_nominal(analysis, port, gaps.packet_ns),
+        mean_of_nominal=None if gaps is None else _of_nominal(analysis, port, gaps.mean_ns),
         gap_spread=None if gaps is None else round(gaps.spread, 4),
         latency_kept=None if latency is None else round(latency.kept, 4),
         latency_told_by=None if latency is None else latency.told_by,
@@ -129,8 +130,8 @@ def noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
     )
 
 
-def _of_nominal(analysis: Analysis, port: PortAnalysis, packet_ns: float) -> float | None:
-    """The packet time over that of the port's rate; None where the rate is unknown or changes."""
+def _of_nominal(analysis: Analysis, port: PortAnalysis, gap_ns: float) -> float | None:
+    """A gap over the packet time of the port's rate; None where the rate is unknown or changes."""
     queue = port.record.queue
     # Captures do not tell what a frame takes on their link besides its bytes.
     if not queue.rate_bps or analysis.manifest.engine is None:
@@ -138,7 +139,7 @@ def _of_nominal(analysis: Analysis, port: PortAnalysis, packet_ns: float) -> flo
     if not analysis.link_rate(port.record.egress, queue.rate_bps).is_constant:
         return None
     nominal_ns = packet_time_ns(port.joined, 0, queue.rate_bps, queue.framing)
-    return round(packet_ns / nominal_ns, 4)
+    return round(gap_ns / nominal_ns, 4)
 
 
 def _greatest_delay_ns(port: PortAnalysis) -> int:

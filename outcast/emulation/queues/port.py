@@ -111,7 +111,7 @@ def set_shaper(port_queue: PortQueue) -> None:
             parent=netlink.ROOT if above is None else netlink.handle(above, 1),
             major=SHAPER_HANDLE,
             options=tbf_options(
-                port_queue.rate_bps, port_queue.queue.burst_bytes, port_queue.framing
+                port_queue.rate_bps, port_queue.queue.bucket_bytes, port_queue.framing
             ),
         )
 
@@ -156,7 +156,7 @@ def commands(port_queue: PortQueue) -> list[str]:
             f"qdisc replace dev {port_queue.port} {parent} handle {SHAPER_HANDLE}: htb default 1",
             f"class replace dev {port_queue.port} parent {SHAPER_HANDLE}: "
             f"classid {SHAPER_HANDLE}:1 htb rate {rate} ceil {rate} "
-            f"burst {queue.burst_bytes} cburst {queue.burst_bytes} quantum {MTU_FRAME_BYTES}"
+            f"burst {queue.bucket_bytes} cburst {queue.bucket_bytes} quantum {MTU_FRAME_BYTES}"
             f"{overhead}",
         ]
     lines += [
@@ -324,7 +324,7 @@ def _check_shaper(dump: _PortDump, port_queue: PortQueue) -> None:
     dump.check("overhead_bytes", framing.added_bytes, parameters["rate_overhead"])
     dump.check("least_bytes", framing.least_bytes, parameters["rate_mpu"])
     burst_bytes = parameters["buffer"] * TICK_NS * rate_bps // (8 * 10**9)
-    requested_bytes = port_queue.queue.burst_bytes
+    requested_bytes = port_queue.queue.bucket_bytes
     if kind == "tbf":
         # TBF keeps the time that a frame as long as the burst takes (tbf_change).
         burst_bytes -= framing.added_bytes
