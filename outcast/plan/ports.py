@@ -64,6 +64,8 @@ class PortQueue:
         has_cable: whether the delay and the sender's time come behind the shaper and its queue, by
             a qdisc of the guest's kernel (sch_cable.c in its patch 0015). Otherwise they come
             before, because no other kernel can put a qdisc behind another one.
+        late_timers_ns: how late the shaper's timer may be without making it slower; 0 where a burst
+            is given.
     """
 
     port: str
@@ -79,6 +81,16 @@ class PortQueue:
     sender: Span | None = None
     has_cable: bool = False
     asked: Limit | None = None
+    late_timers_ns: int = 0
+
+    @property
+    def bucket_bytes(self) -> int:
+        """What the shaper's bucket holds at the port's rate.
+
+        A full bucket gains nothing. A shaper whose timer is late therefore sends more slowly than
+        its rate, unless its bucket has room for what it gains meanwhile.
+        """
+        return self.queue.bucket_bytes + self.late_timers_ns * self.rate_bps // (8 * 10**9)
 
     @property
     def has_netem(self) -> bool:
@@ -93,7 +105,7 @@ class PortQueue:
         none.
         """
         least_bytes = self.frame_bytes + SEGMENT_HEADERS_BYTES + self.framing.added_bytes
-        return self.queue.shaper_kind == "htb" or self.queue.bucket_bytes > least_bytes
+        return self.queue.shaper_kind == "htb" or self.bucket_bytes > least_bytes
 
     @property
     def limit_packets(self) -> int:
@@ -213,12 +225,13 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
     if (node, neighbour) in plan.traced:
         queue = _below_htb(queue)
     noise_ns = _added_by_noise_ns(experiment, link)
+    late_ns = properties(candidates(experiment.engine)[0]).late_timers_ns
     return PortQueue(
         port,
         rate_bps,
         (link.delay_ns or 0) + noise_ns,
         link.jitter_ns or 0,
-        _with_room(experiment, queue, rate_bps, link.frame_bytes),
+        _with_room(queue, rate_bps, link.frame_bytes),
         frame_bytes=link.frame_bytes,
         framing=link.framing,
         changes_delay=any(
@@ -228,6 +241,7 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
         jitter_seed=_jitter_seed(experiment, port) if link.jitter_ns else None,
         noise_ns=noise_ns,
         asked=None if limit == queue.limits.get("limit") else limit,
+        late_timers_ns=late_ns if queue.burst_bytes is None else 0,
     )
 
 
@@ -278,23 +292,17 @@ def _below_htb(queue: Queue) -> Queue:
     return queue if queue.kind == "htb" else queue.model_copy(update={"shaper": "htb"})
 
 
-def _with_room(experiment: Experiment, queue: Queue, rate_bps: int, frame_bytes: int) -> Queue:
-    """The queue with a burst that lets a jumbo frame through, and late timers.
+def _with_room(queue: Queue, rate_bps: int, frame_bytes: int) -> Queue:
+    """The queue with a burst that lets a jumbo frame through.
 
     A token bucket that holds less than a frame drops it. A burst that was chosen for frames of the
     usual size is therefore raised to one frame, with what is lost by rounding.
-
-    A full bucket gains nothing. A shaper whose timer is late therefore sends more slowly than its
-    rate, unless its bucket has room for what it gains meanwhile.
     """
-    burst_bytes = queue.bucket_bytes
-    if frame_bytes > MTU_FRAME_BYTES:
-        rounded_off = -(-BURST_ROUNDING_NS * rate_bps // (8 * 10**9))
-        burst_bytes = max(burst_bytes, frame_bytes + rounded_off)
-    if queue.burst_bytes is None:
-        late_ns = properties(candidates(experiment.engine)[0]).late_timers_ns
-        burst_bytes += late_ns * rate_bps // (8 * 10**9)
-    return queue.model_copy(update={"burst_bytes": burst_bytes})
+    rounded_off = -(-BURST_ROUNDING_NS * rate_bps // (8 * 10**9))
+    least_bytes = frame_bytes + rounded_off
+    if frame_bytes <= MTU_FRAME_BYTES or queue.bucket_bytes >= least_bytes:
+        return queue
+    return queue.model_copy(update={"burst_bytes": least_bytes})
 
 
 def require_fits(port_queue: PortQueue) -> None:

@@ -9,6 +9,7 @@ from outcast.emulation import queues
 from outcast.errors import ConfigError
 from outcast.experiment import Link
 from outcast.plan import ports
+from outcast.plan.events import changes
 from outcast.plan.links import resolve
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -100,7 +101,15 @@ def test_a_bucket_has_room_for_late_timers_in_real_time_alone(engine, settings, 
         ports.switch_queue(whole, plan, "e0_0-eth1"),
         ports.host_queue(whole, plan, "h0_0_3"),
     ):
-        assert port.queue.bucket_bytes == expected
+        assert port.bucket_bytes == expected
+
+
+def test_a_bucket_follows_a_rate_that_changes():
+    event = "events=[{at: 5ms, from: e0_0, to: h0_0_3, rate: 100mbit}]"
+    whole = experiment.load(FIG3C, ["noise.profile=exact", event]).resolved("realtime")
+    (change,) = changes(whole, make_plan(whole))
+    assert (change.before.bucket_bytes, change.after.bucket_bytes) == (14_100, 2850)
+    assert change.before.queue == change.after.queue
 
 
 def test_a_paced_senders_port_has_fq_and_no_other():

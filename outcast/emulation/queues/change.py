@@ -79,12 +79,12 @@ def rate_request(interface: int, port: PortQueue, *, echo: bool = False) -> byte
         limit, limit_below = port.queue.wire_limit, UNLIMITED
         if port.queue.tc()[0].kind in ("pfifo", "bfifo"):
             limit_below = limit.packets or limit.size_bytes or UNLIMITED
-        options = tbf_options(port.rate_bps, port.queue.bucket_bytes, framing, limit_below)
+        options = tbf_options(port.rate_bps, port.bucket_bytes, framing, limit_below)
         return _qdisc(interface, "tbf", SHAPER_HANDLE, options)
     rate = RATESPEC.pack(
         0, LINKLAYER_ETHERNET, framing.added_bytes, 0, framing.least_bytes, port.rate_bps // 8
     )
-    burst_ticks = port.queue.bucket_bytes * 8 * 10**9 // port.rate_bps // TICK_NS
+    burst_ticks = port.bucket_bytes * 8 * 10**9 // port.rate_bps // TICK_NS
     parameters = rate + rate + struct.pack("=5I", burst_ticks, burst_ticks, MTU_FRAME_BYTES, 0, 0)
     body = netlink.traffic_control(
         interface, SHAPER_HANDLE, 1, parent=netlink.handle(SHAPER_HANDLE)

@@ -26,7 +26,15 @@ from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment import MTU_FRAME_BYTES, Queue
 from outcast.experiment.limit import Limit
 from outcast.experiment.queues import WITH_CLASSES
-from outcast.experiment.queues.base import BURST_ROUNDING_NS, OVERHEAD, PORT, RATE, TICK_NS, Qdisc
+from outcast.experiment.queues.base import (
+    BURST,
+    BURST_ROUNDING_NS,
+    OVERHEAD,
+    PORT,
+    RATE,
+    TICK_NS,
+    Qdisc,
+)
 from outcast.experiment.wire import FRAMINGS, Framing
 from outcast.plan.ports import PortQueue
 from outcast.records.flows import QueueRecord
@@ -110,9 +118,7 @@ def set_shaper(port_queue: PortQueue) -> None:
             "tbf",
             parent=netlink.ROOT if above is None else netlink.handle(above, 1),
             major=SHAPER_HANDLE,
-            options=tbf_options(
-                port_queue.rate_bps, port_queue.queue.bucket_bytes, port_queue.framing
-            ),
+            options=tbf_options(port_queue.rate_bps, port_queue.bucket_bytes, port_queue.framing),
         )
 
 
@@ -149,6 +155,7 @@ def commands(port_queue: PortQueue) -> list[str]:
     lines: list[str] = []
     overhead = _overhead(port_queue.framing)
     queue, rate = port_queue.queue, f"{port_queue.rate_bps}bit"
+    burst = str(port_queue.bucket_bytes)
     if queue.shaper_kind == "htb":
         above = _above_the_shaper(port_queue)
         parent = "root" if above is None else f"parent {above}:1"
@@ -156,8 +163,7 @@ def commands(port_queue: PortQueue) -> list[str]:
             f"qdisc replace dev {port_queue.port} {parent} handle {SHAPER_HANDLE}: htb default 1",
             f"class replace dev {port_queue.port} parent {SHAPER_HANDLE}: "
             f"classid {SHAPER_HANDLE}:1 htb rate {rate} ceil {rate} "
-            f"burst {queue.bucket_bytes} cburst {queue.bucket_bytes} quantum {MTU_FRAME_BYTES}"
-            f"{overhead}",
+            f"burst {burst} cburst {burst} quantum {MTU_FRAME_BYTES}{overhead}",
         ]
     lines += [
         f"qdisc replace dev {port_queue.port} parent {major - 1}:1 handle {major}: "
@@ -166,7 +172,7 @@ def commands(port_queue: PortQueue) -> list[str]:
         if isinstance(qdisc.options, str)
     ]
     return lines + [
-        words.replace(PORT, port_queue.port).replace(OVERHEAD, overhead)
+        words.replace(PORT, port_queue.port).replace(OVERHEAD, overhead).replace(BURST, burst)
         for words in queue.class_words()
     ]
 
@@ -324,7 +330,7 @@ def _check_shaper(dump: _PortDump, port_queue: PortQueue) -> None:
     dump.check("overhead_bytes", framing.added_bytes, parameters["rate_overhead"])
     dump.check("least_bytes", framing.least_bytes, parameters["rate_mpu"])
     burst_bytes = parameters["buffer"] * TICK_NS * rate_bps // (8 * 10**9)
-    requested_bytes = port_queue.queue.bucket_bytes
+    requested_bytes = port_queue.bucket_bytes
     if kind == "tbf":
         # TBF keeps the time that a frame as long as the burst takes (tbf_change).
         burst_bytes -= framing.added_bytes

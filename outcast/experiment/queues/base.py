@@ -52,8 +52,9 @@ LEAST_BURST_BYTES = 1600
 frames leave as on a link."""
 
 
-RATE, PORT, OVERHEAD = "{rate}", "{port}", "{overhead}"
-"""Stand in the words that tc(8) is told for the port's rate, its name, and how it counts frames."""
+RATE, PORT, OVERHEAD, BURST = "{rate}", "{port}", "{overhead}", "{burst}"
+"""Stand in the words that tc(8) is told for the port's rate, its name, how it counts frames, and
+what its bucket holds."""
 
 
 class Qdisc(NamedTuple):
@@ -154,7 +155,7 @@ class QueueKind(Part):
 
     @property
     def bucket_bytes(self) -> int:
-        """What the shaper's bucket is to hold; a port may raise it (outcast/plan/ports.py)."""
+        """What the shaper's bucket holds at least (`bucket_bytes` in outcast/plan/ports.py)."""
         return LEAST_BURST_BYTES if self.burst_bytes is None else self.burst_bytes
 
     @property
