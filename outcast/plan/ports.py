@@ -19,7 +19,7 @@ from outcast.experiment import (
     Queue,
 )
 from outcast.experiment.engine import candidates, properties
-from outcast.experiment.queues.base import BURST_ROUNDING_NS
+from outcast.experiment.queues.base import BURST_ROUNDING_NS, DEFAULT_BURST_BYTES
 from outcast.experiment.queues.drop_tail import Htb
 from outcast.experiment.whole import QueueException
 from outcast.experiment.wire import FRAMINGS, Framing
@@ -64,8 +64,8 @@ class PortQueue:
         has_cable: whether the delay and the sender's time come behind the shaper and its queue, by
             a qdisc of the guest's kernel (sch_cable.c in its patch 0015). Otherwise they come
             before, because no other kernel can put a qdisc behind another one.
-        late_timers_ns: how late the shaper's timer may be without making it slower; 0 where a burst
-            is given.
+        late_timers_ns: how late the shaper's timer may be without making it slower; 0 where another
+            burst than the default is asked for.
     """
 
     port: str
@@ -88,9 +88,11 @@ class PortQueue:
         """What the shaper's bucket holds at the port's rate.
 
         A full bucket gains nothing. A shaper whose timer is late therefore sends more slowly than
-        its rate, unless its bucket has room for what it gains meanwhile.
+        its rate, unless its bucket has room for what it gains meanwhile. That is a frame at most,
+        so that no long train of frames leaves at once.
         """
-        return self.queue.bucket_bytes + self.late_timers_ns * self.rate_bps // (8 * 10**9)
+        late_bytes = self.late_timers_ns * self.rate_bps // (8 * 10**9)
+        return self.queue.burst_bytes + min(late_bytes, self.frame_bytes)
 
     @property
     def has_netem(self) -> bool:
@@ -241,7 +243,7 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
         jitter_seed=_jitter_seed(experiment, port) if link.jitter_ns else None,
         noise_ns=noise_ns,
         asked=None if limit == queue.limits.get("limit") else limit,
-        late_timers_ns=late_ns if queue.burst_bytes is None else 0,
+        late_timers_ns=late_ns if queue.burst_bytes == DEFAULT_BURST_BYTES else 0,
     )
 
 
@@ -300,7 +302,7 @@ def _with_room(queue: Queue, rate_bps: int, frame_bytes: int) -> Queue:
     """
     rounded_off = -(-BURST_ROUNDING_NS * rate_bps // (8 * 10**9))
     least_bytes = frame_bytes + rounded_off
-    if frame_bytes <= MTU_FRAME_BYTES or queue.bucket_bytes >= least_bytes:
+    if frame_bytes <= MTU_FRAME_BYTES or queue.burst_bytes >= least_bytes:
         return queue
     return queue.model_copy(update={"burst_bytes": least_bytes})
 

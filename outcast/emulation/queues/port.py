@@ -26,15 +26,7 @@ from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment import MTU_FRAME_BYTES, Queue
 from outcast.experiment.limit import Limit
 from outcast.experiment.queues import WITH_CLASSES
-from outcast.experiment.queues.base import (
-    BURST,
-    BURST_ROUNDING_NS,
-    OVERHEAD,
-    PORT,
-    RATE,
-    TICK_NS,
-    Qdisc,
-)
+from outcast.experiment.queues.base import BURST_ROUNDING_NS, OVERHEAD, PORT, RATE, TICK_NS, Qdisc
 from outcast.experiment.wire import FRAMINGS, Framing
 from outcast.plan.ports import PortQueue
 from outcast.records.flows import QueueRecord
@@ -163,7 +155,8 @@ def commands(port_queue: PortQueue) -> list[str]:
             f"qdisc replace dev {port_queue.port} {parent} handle {SHAPER_HANDLE}: htb default 1",
             f"class replace dev {port_queue.port} parent {SHAPER_HANDLE}: "
             f"classid {SHAPER_HANDLE}:1 htb rate {rate} ceil {rate} "
-            f"burst {burst} cburst {burst} quantum {MTU_FRAME_BYTES}{overhead}",
+            f"burst {burst} cburst {burst} quantum {MTU_FRAME_BYTES}"
+            f"{overhead}",
         ]
     lines += [
         f"qdisc replace dev {port_queue.port} parent {major - 1}:1 handle {major}: "
@@ -172,7 +165,7 @@ def commands(port_queue: PortQueue) -> list[str]:
         if isinstance(qdisc.options, str)
     ]
     return lines + [
-        words.replace(PORT, port_queue.port).replace(OVERHEAD, overhead).replace(BURST, burst)
+        words.replace(PORT, port_queue.port).replace(OVERHEAD, overhead)
         for words in queue.class_words()
     ]
 

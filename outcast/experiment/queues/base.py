@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from outcast import netlink, units
 from outcast.experiment.limit import Drain, Limit, QueueLimit, Unit
-from outcast.experiment.parts import MTU_FRAME_BYTES, Part, SizeBytes, described, key_of, optional
+from outcast.experiment.parts import MTU_FRAME_BYTES, Part, SizeBytes, described, key_of
 from outcast.handed_in import own_words
 
 Drops = Literal["at_limit", "on_arrival", "later"]
@@ -47,14 +47,12 @@ TICK_NS = 64
 """The kernel counts times for tc(8) in ticks of 64 ns (PSCHED_SHIFT in net/pkt_sched.h)."""
 BURST_ROUNDING_NS = 1000 + TICK_NS
 """tc(8) rounds a burst's time to whole microseconds, and then to ticks."""
-LEAST_BURST_BYTES = 1600
-"""What a shaper's bucket holds unless a burst is given: little more than a full frame, so that
-frames leave as on a link."""
+DEFAULT_BURST_BYTES = 1600
+"""Little more than a full frame. In real time a port adds to it (outcast/plan/ports.py)."""
 
 
-RATE, PORT, OVERHEAD, BURST = "{rate}", "{port}", "{overhead}", "{burst}"
-"""Stand in the words that tc(8) is told for the port's rate, its name, how it counts frames, and
-what its bucket holds."""
+RATE, PORT, OVERHEAD = "{rate}", "{port}", "{overhead}"
+"""Stand in the words that tc(8) is told for the port's rate, its name, and how it counts frames."""
 
 
 class Qdisc(NamedTuple):
@@ -102,8 +100,9 @@ class QueueKind(Part):
     where: Literal["every_port", "bottleneck"] = described(
         "which switch ports get this queue", default="every_port"
     )
-    burst_bytes: SizeBytes | None = optional(
-        "of the shaper, a full frame or more; else 1600B, and in real time 100us of the rate more"
+    burst_bytes: SizeBytes = described(
+        "of the shaper; a full frame or more; in real time the default has room for late timers",
+        default=DEFAULT_BURST_BYTES,
     )
 
     @property
@@ -154,11 +153,6 @@ class QueueKind(Part):
         return self.always_marks or bool(getattr(self, "ecn", False))
 
     @property
-    def bucket_bytes(self) -> int:
-        """What the shaper's bucket holds at least (`bucket_bytes` in outcast/plan/ports.py)."""
-        return LEAST_BURST_BYTES if self.burst_bytes is None else self.burst_bytes
-
-    @property
     def limits(self) -> dict[str, Limit]:
         """Its limits by key, as they were asked for."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
@@ -201,9 +195,9 @@ class QueueKind(Part):
             raise TypeError(f"queue kind {cls.__name__}: no {', '.join(sorted(lacking))}")
 
     def _require(self) -> None:
-        if self.bucket_bytes < MTU_FRAME_BYTES:
+        if self.burst_bytes < MTU_FRAME_BYTES:
             raise ValueError(
-                f"burst {self.bucket_bytes} B is below the frame size and would drop every full "
+                f"burst {self.burst_bytes} B is below the frame size and would drop every full "
                 f"frame; allowed is {MTU_FRAME_BYTES} B and more"
             )
 
@@ -213,17 +207,17 @@ class QueueKind(Part):
         The kernel keeps a burst as a time, in whole ticks of 64 ns and in 32 bits (PSCHED_SHIFT in
         net/pkt_sched.h).
         """
-        ticks = (self.bucket_bytes * 8 * 10**9 - 1) // (TICK_NS * rate_bps)
+        ticks = (self.burst_bytes * 8 * 10**9 - 1) // (TICK_NS * rate_bps)
         if ticks >= 1 << 32:
             raise ValueError(
-                f"{units.format_size(self.bucket_bytes)} is longer than the kernel counts at "
+                f"{units.format_size(self.burst_bytes)} is longer than the kernel counts at "
                 f"{units.format_rate(rate_bps)}; allowed is less"
             )
         kept = ticks * TICK_NS * rate_bps // (8 * 10**9)
         if kept < frame_bytes:
             raise ValueError(
                 f"at {units.format_rate(rate_bps)} the kernel keeps {kept} B of "
-                f"{units.format_size(self.bucket_bytes)}, less than a full frame; allowed is more"
+                f"{units.format_size(self.burst_bytes)}, less than a full frame; allowed is more"
             )
 
 

@@ -196,7 +196,7 @@ class HtbClasses(HasClasses):
 
     def class_words(self) -> tuple[str, ...]:
         told = f"class add dev {base.PORT} parent 3:"
-        bursts = f"burst {base.BURST} cburst {base.BURST}{base.OVERHEAD}"
+        bursts = f"burst {self.burst_bytes} cburst {self.burst_bytes}{base.OVERHEAD}"
         classes = (
             f"{told}{_ROOT} classid 3:{minor} htb rate {each.rate_bps}bit "
             f"ceil {each.ceil_bps or _ROOT_BPS}bit prio {each.priority} "
