@@ -1,4 +1,4 @@
-"""Where seeds fall into two groups, how many starve: a mean is no summary of two modes."""
+"""Where seeds fall into two groups, how many are in which: a mean is no summary of two modes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ LEAST_OF_A_GROUP = 2
 
 
 def two_modes(values: Sequence[float]) -> int | None:
-    """How many ratios are in the upper of two groups, which starves; None if there are no two.
+    """How many ratios are in the upper of two groups; None if there are no two.
 
     The groups are parted at the widest gap of the logarithms. It has to be a factor of `APART`,
-    wider than each group itself, and to leave `LEAST_OF_A_GROUP` values on both sides. A group
-    that gets its share, a ratio of 1, does not starve.
+    wider than each group itself, and to leave `LEAST_OF_A_GROUP` values on both sides. In the
+    upper group the flow with the fewest hops gets less than its share, a ratio of 1. It may in the
+    lower group too.
     """
     logs = sorted(math.log(value) for value in values if value > 0)
     if len(logs) < 2 * LEAST_OF_A_GROUP:
@@ -47,8 +48,10 @@ def text(label: str, values: Sequence[float]) -> str:
     count = two_modes(values)
     if count is None:
         return ""
-    low, high = share_interval(count, len(values))
+    known = sorted(value for value in values if value > 0)
+    low, high = share_interval(count, len(known))
     return (
-        f"{label}: the seeds have two modes, so the mean is no summary. {count} of {len(values)} "
-        f"starve, a share of {number(count / len(values))} [{number(low)}, {number(high)}]"
+        f"{label}: the seeds have two modes, so the mean is no summary. {count} of {len(known)} "
+        f"have a ratio from {number(known[-count])} on, a share of {number(count / len(known))} "
+        f"[{number(low)}, {number(high)}]; the others have {number(known[-count - 1])} at most"
     )

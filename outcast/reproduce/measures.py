@@ -35,7 +35,7 @@ class NoValueError(Exception):
     """The run has no value of a measure."""
 
 
-def _window(run: Run, measure: Measure) -> Summary | Window:
+def window(run: Run, measure: Measure) -> Summary | Window:
     """The part of the run that the measure covers.
 
     Raises NoValueError if no bin of the run lies in it.
@@ -66,7 +66,7 @@ def _mean_bps(whole: Summary | Window, part: ClassSummary) -> float:
 @measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
 def outcast_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of the class with the most hops over that of the class with the fewest."""
-    whole = _window(run, measure)
+    whole = window(run, measure)
     if len(whole.classes) < 2:
         return math.nan
     nearest, furthest = (whole.classes[pick(whole.classes, key=int)] for pick in (min, max))
@@ -76,14 +76,14 @@ def outcast_ratio(run: Run, measure: Measure) -> float:
 @measure(limits=NOT_NEGATIVE, has_interval=True)
 def class_goodput_bps(run: Run, measure: Measure) -> float:
     """Mean goodput of a class's flows, in bit/s."""
-    of_class = _window(run, measure).classes.get(str(measure.hops))
+    of_class = window(run, measure).classes.get(str(measure.hops))
     return of_class.mean_goodput_bps if of_class else math.nan
 
 
 @measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
 def class_share(run: Run, measure: Measure) -> float:
     """Mean goodput of a class's flows over the fair share, which is the mean of all flows."""
-    whole = _window(run, measure)
+    whole = window(run, measure)
     of_class = whole.classes.get(str(measure.hops))
     count = sum(other.flows for other in whole.classes.values())
     if of_class is None or not whole.total_goodput_bps:
@@ -101,22 +101,22 @@ def group_goodput_bps(run: Run, measure: Measure) -> float:
 @measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
 def compared_groups(run: Run, measure: Measure) -> float:
     """Mean goodput of the group `label` over that of the group `over`, both of the kind `by`."""
-    whole = _window(run, measure)
+    whole = window(run, measure)
     first, second = (_group(run, measure, label) for label in (measure.label, measure.over))
     return _mean_bps(whole, first) / _mean_bps(whole, second) if first and second else math.nan
 
 
 def _group(run: Run, measure: Measure, label: str | None) -> GroupSummary | None:
-    groups = _window(run, measure).grouped(measure.by or "hops")
+    groups = window(run, measure).grouped(measure.by or "hops")
     return None if label is None else groups.get(label)
 
 
 @measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
 def group_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of all other groups' flows over that of one group's flows."""
-    goodput, seconds = _flow_goodput_bps(run, measure)
+    goodput, seconds = flow_goodput_bps(run, measure)
     means = []
-    for flows in _sides(run, measure, goodput):
+    for flows in sides(run, measure, goodput):
         if not flows:
             return math.nan
         mean_bps = sum(goodput[flow] for flow in flows) / len(flows)
@@ -124,13 +124,13 @@ def group_ratio(run: Run, measure: Measure) -> float:
     return means[0] / means[1]
 
 
-def _sides(run: Run, measure: Measure, goodput: dict[int, float]) -> tuple[set[int], set[int]]:
+def sides(run: Run, measure: Measure, goodput: dict[int, float]) -> tuple[set[int], set[int]]:
     """The flows outside a group and inside it."""
     inside = {flow.flow for flow in run.manifest.flows if flow.group == measure.group}
     return goodput.keys() - inside, goodput.keys() & inside
 
 
-def _flow_goodput_bps(run: Run, measure: Measure) -> tuple[dict[int, float], float]:
+def flow_goodput_bps(run: Run, measure: Measure) -> tuple[dict[int, float], float]:
     """Each flow's goodput in the part of the run that the measure covers, and its length in s."""
     span = intervals.span_of(run, measure.interval)
     if span == intervals.span_of(run, "all_active"):
@@ -144,13 +144,13 @@ def _flow_goodput_bps(run: Run, measure: Measure) -> tuple[dict[int, float], flo
 @measure(has_interval=True, limits=SHARE)
 def jain_index(run: Run, measure: Measure) -> float:
     """Jain's fairness index over all flows."""
-    return _or_nan(_window(run, measure).jain_index)
+    return _or_nan(window(run, measure).jain_index)
 
 
 @measure(has_interval=True, limits=SHARE)
 def sender_jain_index(run: Run, measure: Measure) -> float:
     """Jain's fairness index over the mean goodput of each sender's flows (TCPRand, equation 4)."""
-    goodput, _ = _flow_goodput_bps(run, measure)
+    goodput, _ = flow_goodput_bps(run, measure)
     of_sender: dict[str, list[float]] = {}
     for record in run.manifest.flows:
         of_sender.setdefault(record.src, []).append(goodput[record.flow])
@@ -161,7 +161,7 @@ def sender_jain_index(run: Run, measure: Measure) -> float:
 @measure(limits=NOT_NEGATIVE, has_interval=True)
 def total_goodput_bps(run: Run, measure: Measure) -> float:
     """The goodput of all flows together, in bit/s."""
-    return _window(run, measure).total_goodput_bps
+    return window(run, measure).total_goodput_bps
 
 
 @measure(limits=NOT_NEGATIVE, has_interval=True)
@@ -170,14 +170,14 @@ def least_goodput_bps(run: Run, measure: Measure) -> float:
 
     It rises only if no flow is starved, so exchanging who is starved does not raise it.
     """
-    classes = _window(run, measure).classes.values()
+    classes = window(run, measure).classes.values()
     return min((of_class.min_goodput_bps for of_class in classes), default=math.nan)
 
 
 @measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
 def class_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of the class with the most hops over that of another class."""
-    whole = _window(run, measure)
+    whole = window(run, measure)
     other = whole.classes.get(str(measure.hops))
     furthest = whole.classes[max(whole.classes, key=int)]
     return _mean_bps(whole, furthest) / _mean_bps(whole, other) if other else math.nan
@@ -186,7 +186,7 @@ def class_ratio(run: Run, measure: Measure) -> float:
 @measure(has_interval=True, limits=SHARE)
 def least_of_far(run: Run, measure: Measure) -> float:
     """The least goodput of the flows with the most hops, over the mean of these flows."""
-    goodput, _ = _flow_goodput_bps(run, measure)
+    goodput, _ = flow_goodput_bps(run, measure)
     most = max(run.hops, default=None)
     far = [goodput[flow.flow] for flow in run.manifest.flows if flow.hops == most]
     return min(far) * len(far) / sum(far) if any(far) else math.nan
@@ -351,30 +351,6 @@ def as_means(
         return statistics.as_ratio_of_means(values, None)
     known = rivals_of.get(measure.kind)
     return list(values) if known is None else statistics.as_ratio_of_means(values, known)
-
-
-def is_at_floor(run: Run, measure: Measure) -> bool:
-    """Whether a ratio counts flows that got less than a segment as if one had arrived.
-
-    Such a value says that the ratio is at least, or at most, so much. It is no measured size.
-    """
-    if isinstance(run, ModelRun) or not MEASURES[measure.kind].has_floor:
-        return False
-    try:
-        whole = _window(run, measure)
-        seconds = whole.end_s - whole.start_s
-        if measure.group is None and measure.by is None:
-            parts = [(of.mean_goodput_bps, of.flows) for of in whole.classes.values()]
-        elif measure.by is not None:
-            groups = (_group(run, measure, label) for label in (measure.label, measure.over))
-            parts = [(of.mean_goodput_bps, of.flows) for of in groups if of is not None]
-        else:
-            goodput, seconds = _flow_goodput_bps(run, measure)
-            sides = ([goodput[flow] for flow in side] for side in _sides(run, measure, goodput))
-            parts = [(sum(side) / len(side), len(side)) for side in sides if side]
-    except NoValueError:
-        return False
-    return any(mean_bps < _floor_bps(flows, seconds) for mean_bps, flows in parts if flows)
 
 
 def limits(measure: Measure) -> Limits:

@@ -26,9 +26,12 @@ The rule looks at the 95 % interval over the runs:
 the recipe. A claim that compares two points has it in itself. The control changes the verdict:
 
 * *says nothing*: the claim is accepted, and so is its control. So it holds without the effect too.
+  Where the bound is `none` itself, as in "more than its share", and claim and control are told
+  apart in the claim's direction, the claim stands: it says that there is more than no effect.
 * *agrees, control not run*: the claim is accepted, and no five runs show it without the effect.
-* *inconclusive*, or *contradicted*: what would be reproduced, or have another size, cannot be told
-  apart from its control.
+* *inconclusive*: what would be reproduced cannot be told apart from its control.
+* *same direction, other size*, or *contradicted*: of a size that nothing of the interval has, the
+  control decides whether the direction is there, and not `none`.
 
 A claim that accepts its `none` is refused when its recipe is read (outcast/reproduce/recipe.py).
 Fewer than five runs give no verdict.
@@ -53,7 +56,7 @@ from enum import StrEnum
 
 from outcast.analysis import statistics
 from outcast.analysis.statistics import UNLIMITED, Estimate, Interval, Kind, Limits
-from outcast.reproduce.claims import LEAST_RUNS, Claim, OrderClaim, control_of
+from outcast.reproduce.claims import LEAST_RUNS, Claim, OrderClaim, SizeClaim, control_of
 
 
 class Verdict(StrEnum):
@@ -66,6 +69,8 @@ class Verdict(StrEnum):
     VACUOUS = "says nothing"
     CONTRADICTED = "contradicted"
 
+
+_DECIDED_BY_CONTROL = (Verdict.REPRODUCED, Verdict.OTHER_SIZE)
 
 NO_VERDICT = "no verdict"
 """In the place of a verdict where a claim has fewer than five runs."""
@@ -150,7 +155,8 @@ def judge(
     verdict = decide(claim, measured, logarithmic=logarithmic)
     judged = Judged(claim, measured, verdict, _p(claim, estimate, logarithmic))
     label = control_of(claim)
-    if label is None or verdict not in (Verdict.REPRODUCED, Verdict.OTHER_SIZE):
+    is_other_size = isinstance(claim, SizeClaim) and verdict is Verdict.CONTRADICTED
+    if label is None or (verdict not in _DECIDED_BY_CONTROL and not is_other_size):
         return judged
     return _against_control(judged, here, of_runs(label), logarithmic, limits)
 
@@ -162,23 +168,30 @@ def _against_control(
     logarithmic: bool,
     limits: Limits,
 ) -> Judged:
-    """The verdict on a claim that its own runs bear out, if they differ from the control's."""
+    """The verdict on a claim with a conclusive interval, by its difference from its control."""
     claim, verdict, kind = judged.claim, judged.verdict, _kind(logarithmic)
     control = statistics.estimate(there, kind, limits).interval
     if control.n < LEAST_RUNS:
         lowered = Verdict.UNCONTROLLED if verdict is Verdict.REPRODUCED else verdict
         return replace(judged, verdict=lowered, note="")
-    if decide(claim, control, logarithmic=logarithmic) is Verdict.REPRODUCED:
-        return replace(judged, verdict=Verdict.VACUOUS, note=f"its control has {control.value:.3g}")
     apart = statistics.estimate_difference(here, there, kind)
     equal = 1.0 if logarithmic else 0.0
     p = apart.p_value(equal)
     is_apart = ((apart.interval.value or equal) > equal) == claim.rises()
     told = p <= 1 - statistics.LEVEL and is_apart
-    note = "" if told else f"not told apart from its control, {control.value:.3g}"
-    if verdict is Verdict.OTHER_SIZE:
+    note = f"its control has {control.value:.3g}"
+    is_strict = claim.without_effect(logarithmic) in claim.accepted(logarithmic)
+    holds_without = decide(claim, control, logarithmic=logarithmic) is Verdict.REPRODUCED
+    if verdict is Verdict.REPRODUCED and holds_without and not (told and is_strict):
+        return replace(judged, verdict=Verdict.VACUOUS, note=note)
+    if not told:
+        note = f"not told apart from its control, {control.value:.3g}"
+    elif not holds_without:
+        note = ""
+    if verdict is not Verdict.REPRODUCED:
         # Its p is that of the size; the control only says whether the direction is there.
-        return replace(judged, verdict=verdict if told else Verdict.CONTRADICTED, note=note)
+        shown = Verdict.OTHER_SIZE if told else Verdict.CONTRADICTED
+        return replace(judged, verdict=shown, note=note)
     verdict = verdict if told else Verdict.INCONCLUSIVE
     return replace(judged, verdict=verdict, p=max(judged.p or 0.0, p), note=note)
 

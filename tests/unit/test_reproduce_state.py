@@ -154,6 +154,9 @@ FAIR = [1.2, 0.8, 1.0, 1.5, 0.9, 1.1, 1.3]
     [
         ([*FAIR, *STARVING], 3),
         (FAIR, None),
+        # The gap is less than a factor of 4, though wider than both groups.
+        ([1.0, 1.1, 1.2, 4.0, 4.1, 4.2], None),
+        ([1.0, 1.1, 1.2, 5.0, 5.1, 5.2], 3),
         # One outlier is no mode, and a wide spread has none.
         ([*FAIR, 300.0], None),
         ([1.0, 5.0, 25.0, 125.0, 625.0], None),
@@ -181,9 +184,11 @@ def test_the_interval_covers_the_share_it_is_of(of):
 def test_the_line():
     assert modes.text("taildrop", FAIR) == ""
     assert modes.text("taildrop", [*FAIR, *STARVING]) == (
-        "taildrop: the seeds have two modes, so the mean is no summary. 3 of 10 starve, a share of "
-        "0.3 [0.0667, 0.652]"
+        "taildrop: the seeds have two modes, so the mean is no summary. 3 of 10 have a ratio from "
+        "250 on, a share of 0.3 [0.0667, 0.652]; the others have 1.5 at most"
     )
+    # In the lower group the lone flow starves too: P8 had 9.31 at least, and "2 of 10 starve".
+    assert modes.text("P8", [9.31, 10.0, 12.0, 900.0, 950.0]).endswith("the others have 12 at most")
 
 
 RECIPES = load_all()

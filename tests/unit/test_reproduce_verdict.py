@@ -221,6 +221,47 @@ def test_a_claim_that_its_control_bears_out_says_nothing():
     assert judge(order, more, less, logarithmic=False).verdict is Verdict.VACUOUS
 
 
+def test_more_than_no_effect_is_shown_by_the_difference_from_a_control():
+    # P10 and P11: what there is without the effect is little above 1, and the claim far above.
+    claim = bound(1, at_least=1)
+    (without,) = CONTROL
+    little = {without: [1.06, 1.05, 1.07, 1.06, 1.055]}
+    far = judge(claim, {"A": [1.7, 1.8, 1.72, 1.75, 1.74], **little}, {}, logarithmic=True)
+    assert (far.verdict, far.note) == (Verdict.REPRODUCED, "its control has 1.06")
+    near = judge(claim, {"A": [1.06, 1.08, 1.05, 1.06, 1.07], **little}, {}, logarithmic=True)
+    assert near.verdict is Verdict.VACUOUS
+    # Less than the control, though more than 1.
+    less = judge(claim, {"A": [1.02, 1.03, 1.02, 1.025, 1.02], **little}, {}, logarithmic=True)
+    assert less.verdict is Verdict.VACUOUS
+    # A bound that is not the value without the effect is met without it all the same.
+    high = judge(
+        bound(0.5, at_least=1), {"A": [1.7, 1.8, 1.72, 1.75, 1.74], **little}, {}, logarithmic=True
+    )
+    assert high.verdict is Verdict.VACUOUS
+
+
+def test_the_control_and_not_the_expected_value_has_the_direction_of_another_size():
+    def of(shares: list[float], control: list[float], **claim: float) -> Verdict | None:
+        asked = size(**claim).model_copy(update={"control": "C"})
+        return judge(asked, {"A": shares, "C": control}, {}, logarithmic=True).verdict
+
+    # A share of 0.10 is below the 0.14 that was expected without the effect, and three times 0.03.
+    tenth = [0.1, 0.11, 0.09, 0.1, 0.105]
+    assert (
+        of(tenth, [0.03, 0.031, 0.029, 0.03, 0.03], reported=0.9, none=0.14) is Verdict.OTHER_SIZE
+    )
+    assert of(tenth, tenth, reported=0.9, none=0.14) is Verdict.CONTRADICTED
+    assert of(tenth, [0.2, 0.21, 0.2, 0.19, 0.2], reported=0.9, none=0.14) is Verdict.CONTRADICTED
+    # Twenty times is more than 7 and less than the control's 40.
+    twenty, forty = [20.0, 21, 19, 20, 20.5], [40.0, 41, 39, 40, 40.5]
+    assert of(twenty, forty, reported=7, none=1) is Verdict.CONTRADICTED
+    assert of(forty, twenty, reported=7, none=1) is Verdict.OTHER_SIZE
+    # A bound is what it says: less than its share is contradicted by more than that.
+    claim = bound(1, at_least=1).model_copy(update={"control": "C"})
+    values = {"A": tenth, "C": [0.03, 0.031, 0.029, 0.03, 0.03]}
+    assert judge(claim, values, {}, logarithmic=True).verdict is Verdict.CONTRADICTED
+
+
 def test_a_claim_has_to_differ_from_its_control():
     claim = bound(0.2, at_least=0.9).model_copy(update={"control": "C"})
     values = {"A": [0.95, 0.96, 0.97, 0.95, 0.96], "C": [0.99, 0.5, 0.99, 0.99, 0.98]}
@@ -365,6 +406,11 @@ def test_phase_locked_runs_give_no_verdict():
     assert left.note == "1 runs at A are phase-locked"
     few = judged(ratios_at("A", [3, 4]), {})
     assert (few.verdict, few.p, few.measured.n) == (None, None, 6)
+    # Runs of a control are runs too.
+    (without,) = CONTROL
+    points = [ratios_at("A", []), ratios_at(without, [1, 2])]
+    (judged_by_few,) = result.evaluate(recipe_with(size()), points, {})
+    assert judged_by_few.verdict is Verdict.UNCONTROLLED
     # Results of before hold only numbers, of a point or of the row.
     assert judged(ratios_at("A", None, regimes={"phase-locked": 1, "mixed": 5}), {}).verdict
     assert judged(ratios_at("A", None, regimes={"phase-locked": 2}), {}).verdict is None
@@ -420,6 +466,23 @@ def test_values_at_the_floor_are_called_censored():
         points = [ratios_at("A", [], floor=floor), control]
         (judged,) = result.evaluate(recipe_with(claim), points, {})
         assert ("2 values are censored" in judged.note) is is_told
+    # Those of both points count.
+    both = [ratios_at(label, [], floor={result.describe(RATIO): [3]}) for label in "AB"]
+    (judged,) = result.evaluate(recipe_with(ORDER), both, {})
+    assert "2 values are censored" in judged.note
+
+
+def test_two_measures_of_a_run_are_compared_as_they_are():
+    # The estimator of means would change each run's ratio by those of the others.
+    point = ratios_at("A", [], rivals={"outcast_ratio": 12.0})
+    assert result.values_of(point, RATIO, paired=True) == point.values[result.describe(RATIO)]
+    assert result.values_of(point, RATIO) != point.values[result.describe(RATIO)]
+
+
+def test_equal_values_at_an_edge_have_no_small_p():
+    values = {"A": [1.0] * 5, **CONTROL}
+    judged = judge(bound(1, at_least=1), values, {}, logarithmic=True)
+    assert (judged.verdict, judged.p) == (Verdict.INCONCLUSIVE, 1.0)
 
 
 def test_the_meters_word_is_compared_with_the_spread_of_seeds():
