@@ -13,7 +13,7 @@ import polars as pl
 
 from outcast.experiment.noise import Noise
 from outcast.records.run import Run
-from outcast.reproduce import measures, pictures, result, runs, state, verdict
+from outcast.reproduce import floor, measures, pictures, result, runs, state, verdict
 from outcast.reproduce.claims import Measure, needed_points
 from outcast.reproduce.model import ModelRun
 from outcast.reproduce.recipe import Point, Recipe
@@ -223,7 +223,7 @@ def _rivals(claimed: Sequence[Measure], good: Sequence[Run]) -> dict[str, float]
 def _at_floor(asked: Sequence[Measure], made: _Made) -> dict[str, list[int]]:
     """By measure, the seeds whose value is a bound."""
     found = {
-        result.describe(measure): [seed for seed, run in made if measures.is_at_floor(run, measure)]
+        result.describe(measure): [seed for seed, run in made if floor.is_at_floor(run, measure)]
         for measure in asked
     }
     return {name: listed for name, listed in found.items() if listed}
