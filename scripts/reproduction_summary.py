@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from outcast.reproduce import measures
 from outcast.reproduce.claims import LEAST_RUNS
 from outcast.reproduce.recipe import load_all
-from outcast.reproduce.result import LOCKED, MIXED, describe, number
+from outcast.reproduce.result import LOCKED, MIXED, UNKNOWN, describe, number
 from outcast.reproduce.together import AGREEING, Row
 from outcast.reproduce.verdict import Verdict, verdict_text
 
@@ -92,11 +92,14 @@ def meter_text(rows: Sequence[Row]) -> str:
     texts = [
         f"{number(statistics.median(known))} at {len(known)} points whose runs are all {word} "
         f"({number(known[0])} to {number(known[-1])})"
-        for word, known in ((MIXED, mixed), (LOCKED, locked))
+        for word in (MIXED, LOCKED, UNKNOWN)
+        if (known := sorted(spreads.get(word, {}).values()))
     ]
     return (
         "Runs that the noise meter calls phase-locked are one draw and no result, so no verdict "
         "rests on them. Does its word tell how far seeds lie apart? The standard deviation of the "
         f"main ratio's logarithm has the median {texts[0]}, and {texts[1]}; p = {number(p)} by the "
-        "test of Mann and Whitney. So it tells in most cases and not in each: the ranges overlap."
+        "test of Mann and Whitney. So it tells in most cases and not in each: the ranges overlap. "
+        "Where it knows nothing, verdicts count all the same: the median is "
+        f"{'not known' if texts[2:] == [] else texts[2]}."
     )

@@ -35,6 +35,8 @@ LOCKED = "phase-locked"
 """The noise meter's word for a run that is one draw and no result (docs/noise.md)."""
 MIXED = "mixed"
 """Its word for a run whose inputs keep no phase."""
+UNKNOWN = "unknown"
+"""Its word where it cannot tell, as where a queue drops nothing or chooses what to drop."""
 
 
 class ClaimRecord(handed_in.Record):

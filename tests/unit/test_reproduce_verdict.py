@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outcast.analysis import statistics
 from outcast.analysis.statistics import Interval
 from outcast.reproduce import measures, result, runs, together
 from outcast.reproduce.claims import BoundClaim, Claim, Measure, NoWorseClaim, OrderClaim, SizeClaim
@@ -472,6 +473,20 @@ def test_values_at_the_floor_are_called_censored():
     assert "2 values are censored" in judged.note
 
 
+def test_the_spread_of_a_ratio_of_means_is_the_jackknifes():
+    # Its definition: Efron and Tibshirani, An Introduction to the Bootstrap, equation 11.5.
+    ratios = [6.0, 7.0, 5.0, 9.0, 4.0]
+    near = [1 / (12 * ratio + 1) for ratio in ratios]
+    far = [ratio / (12 * ratio + 1) for ratio in ratios]
+    left = [math.log((sum(far) - far[at]) / (sum(near) - near[at])) for at in range(len(ratios))]
+    mean = sum(left) / len(left)
+    expected = math.sqrt((len(left) - 1) / len(left) * sum((x - mean) ** 2 for x in left))
+    logs = [math.log(value) for value in statistics.as_ratio_of_means(ratios, 12.0)]
+    center = sum(logs) / len(logs)
+    spread = math.sqrt(sum((x - center) ** 2 for x in logs) / (len(logs) - 1) / len(logs))
+    assert spread == pytest.approx(expected)
+
+
 def test_two_measures_of_a_run_are_compared_as_they_are():
     # The estimator of means would change each run's ratio by those of the others.
     point = ratios_at("A", [], rivals={"outcast_ratio": 12.0})
@@ -501,3 +516,7 @@ def test_the_meters_word_is_compared_with_the_spread_of_seeds():
     assert "1.86 at 4 points whose runs are all phase-locked" in text
     assert "p = 0.0" in text
     assert reproduction_summary.meter_text(shown[:1]) == ""
+    # Where the meter knows nothing, its reader should know how far seeds lie apart.
+    more = shown[0].result.model_copy(update={"regimes": {"unknown": 5}, "noise": "y"})
+    text = reproduction_summary.meter_text([*shown, *together.judge([more])])
+    assert "0.0522 at 1 points whose runs are all unknown" in text
