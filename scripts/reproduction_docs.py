@@ -65,6 +65,15 @@ PAGES = {
     "F": ("reproduction-f.md", "Questions of our own"),
 }
 """By the first letter of an id, the page that has its claims, and that page's title."""
+ABOUT = {
+    "reproduction-t.md": (
+        " The source shows CUBIC with Nagle's algorithm and without ABC, and says that neither "
+        "makes a difference. Its TCPRand is in the kernel. Here a sender of ours hands over each "
+        "payload, without Nagle's algorithm, because that would join payloads to full segments. "
+        "Nagle and ABC were not tried."
+    ),
+}
+"""What holds for all figures of a page."""
 MAIN = "reproduction.md"
 IMAGES = "images/reproduction"
 RESULTS = "results/reproduction"
@@ -199,7 +208,7 @@ def _pages_of_sources(rows: Sequence[Row]) -> dict[str, str]:
         own = [row for row in rows if PAGES[row.result.id[0]][0] == name]
         if own:
             back = f"[All rows]({MAIN}) says what holds, and of which state results are."
-            made[name] = f"# {title}, run again\n\n{back}\n{_sections(own)}"
+            made[name] = f"# {title}, run again\n\n{back}{ABOUT.get(name, '')}\n{_sections(own)}"
     return made
 
 
