@@ -80,8 +80,8 @@ class PointRecord(handed_in.Record):
     )
     floor: dict[str, list[int]] | None = Field(
         default=None,
-        description="by measure, the seeds whose value is a bound, because flows got less than a "
-        "segment; null where it was not recorded",
+        description="by measure, the seeds whose value is a bound, because flows got a segment at "
+        "most; null where it was not recorded",
     )
     regimes: dict[str, int] | None = Field(
         default=None, description="how many runs had each regime; null where it was not recorded"
@@ -175,12 +175,12 @@ def _at_floor(points: Sequence[PointRecord], claim: Claim) -> str:
     by_label = {point.label: point for point in points}
     counts = [
         len((by_label[label].floor or {}).get(describe(measure), ()))
-        for label, measure in claim.points
+        for label, measure in needed_points(claim)
         if label in by_label
     ]
     if not sum(counts):
         return ""
-    return f"{sum(counts)} values are censored: flows got less than a segment, so these are bounds"
+    return f"{sum(counts)} values are censored: flows got a segment at most, so these are bounds"
 
 
 def _judge(

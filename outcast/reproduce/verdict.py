@@ -18,7 +18,7 @@ The rule looks at the 95 % interval over the runs:
 
 * *reproduced*: the whole interval is accepted.
 * *same direction, other size*: the whole interval lies on the reported side of `none`, but nothing
-  of it is accepted.
+  of it is accepted. The control below has a say in it too.
 * *contradicted*: nothing of the interval is accepted, and it does not lie on the reported side.
 * *inconclusive*: otherwise, because the interval holds both.
 
@@ -26,12 +26,13 @@ The rule looks at the 95 % interval over the runs:
 the recipe. A claim that compares two points has it in itself. The control changes the verdict:
 
 * *says nothing*: the claim is accepted, and so is its control. So it holds without the effect too.
-  Where the bound is `none` itself, as in "more than its share", and claim and control are told
-  apart in the claim's direction, the claim stands: it says that there is more than no effect.
+  Where the bound is `none` itself, as in "more than its share", the claim says that there is more
+  than no effect. It stands if its distance from `none` is told to be over twice the control's.
 * *agrees, control not run*: the claim is accepted, and no five runs show it without the effect.
 * *inconclusive*: what would be reproduced cannot be told apart from its control.
 * *same direction, other size*, or *contradicted*: of a size that nothing of the interval has, the
-  control decides whether the direction is there, and not `none`.
+  control decides whether the direction is there. It does so alone where `none` is an expectation.
+  Where `none` is equality, a ratio of 1, the interval has to lie on the reported side of it too.
 
 A claim that accepts its `none` is refused when its recipe is read (outcast/reproduce/recipe.py).
 Fewer than five runs give no verdict.
@@ -155,7 +156,8 @@ def judge(
     verdict = decide(claim, measured, logarithmic=logarithmic)
     judged = Judged(claim, measured, verdict, _p(claim, estimate, logarithmic))
     label = control_of(claim)
-    is_other_size = isinstance(claim, SizeClaim) and verdict is Verdict.CONTRADICTED
+    is_expectation = isinstance(claim, SizeClaim) and not (logarithmic and claim.none == 1)
+    is_other_size = is_expectation and verdict is Verdict.CONTRADICTED
     if label is None or (verdict not in _DECIDED_BY_CONTROL and not is_other_size):
         return judged
     return _against_control(judged, here, of_runs(label), logarithmic, limits)
@@ -174,26 +176,34 @@ def _against_control(
     if control.n < LEAST_RUNS:
         lowered = Verdict.UNCONTROLLED if verdict is Verdict.REPRODUCED else verdict
         return replace(judged, verdict=lowered, note="")
+    none = claim.without_effect(logarithmic)
+    if verdict is Verdict.REPRODUCED and (
+        decide(claim, control, logarithmic=logarithmic) is Verdict.REPRODUCED
+    ):
+        twice = [c * c / none if logarithmic else 2 * c - none for c in there]
+        p = _p_beyond(claim, here, twice, kind)
+        note = f"its control has {control.value:.3g}"
+        if none not in claim.accepted(logarithmic) or p > 1 - statistics.LEVEL:
+            return replace(judged, verdict=Verdict.VACUOUS, note=note)
+        return replace(judged, p=max(judged.p or 0.0, p), note=note)
+    p = _p_beyond(claim, here, there, kind)
+    told = p <= 1 - statistics.LEVEL
+    note = "" if told else f"not told to be beyond its control, {control.value:.3g}"
+    if verdict is Verdict.REPRODUCED:
+        shown = verdict if told else Verdict.INCONCLUSIVE
+        return replace(judged, verdict=shown, p=max(judged.p or 0.0, p), note=note)
+    if told:
+        return replace(judged, verdict=Verdict.OTHER_SIZE, p=max(judged.p or 0.0, p), note=note)
+    return replace(judged, verdict=Verdict.CONTRADICTED, note=note)
+
+
+def _p_beyond(claim: Claim, here: Sequence[float], there: Sequence[float], kind: Kind) -> float:
+    """The p of a difference in the claim's direction; 1 where the means differ otherwise."""
     apart = statistics.estimate_difference(here, there, kind)
-    equal = 1.0 if logarithmic else 0.0
-    p = apart.p_value(equal)
-    is_apart = ((apart.interval.value or equal) > equal) == claim.rises()
-    told = p <= 1 - statistics.LEVEL and is_apart
-    note = f"its control has {control.value:.3g}"
-    is_strict = claim.without_effect(logarithmic) in claim.accepted(logarithmic)
-    holds_without = decide(claim, control, logarithmic=logarithmic) is Verdict.REPRODUCED
-    if verdict is Verdict.REPRODUCED and holds_without and not (told and is_strict):
-        return replace(judged, verdict=Verdict.VACUOUS, note=note)
-    if not told:
-        note = f"not told apart from its control, {control.value:.3g}"
-    elif not holds_without:
-        note = ""
-    if verdict is not Verdict.REPRODUCED:
-        # Its p is that of the size; the control only says whether the direction is there.
-        shown = Verdict.OTHER_SIZE if told else Verdict.CONTRADICTED
-        return replace(judged, verdict=shown, note=note)
-    verdict = verdict if told else Verdict.INCONCLUSIVE
-    return replace(judged, verdict=verdict, p=max(judged.p or 0.0, p), note=note)
+    equal = 1.0 if kind == "geometric" else 0.0
+    value = apart.interval.value
+    is_beyond = value is not None and (value > equal if claim.rises() else value < equal)
+    return apart.p_value(equal) if is_beyond else 1.0
 
 
 def decide(claim: Claim, measured: Interval, *, logarithmic: bool) -> Verdict:

@@ -96,6 +96,8 @@ def test_a_value_is_a_bound_only_by_the_sides_that_it_compares(
     assert floor.is_at_floor(run, share) is is_bound
     # The starved class is no side of the other one's share.
     assert not floor.is_at_floor(run, other)
+    # Two segments in the run's time are one in half of it.
+    assert floor.is_at_floor(run, Measure(kind="class_share", hops=2, interval="second_half"))
     groups = {"by": "hops", "label": "3-hop"}
     assert (
         floor.is_at_floor(run, Measure(kind="compared_groups", **groups, over="2-hop")) is is_bound

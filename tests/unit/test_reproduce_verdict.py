@@ -220,6 +220,9 @@ def test_a_claim_that_its_control_bears_out_says_nothing():
     more = {"A": [22.0, 24, 25, 23, 12], "lot": [19.6, 16, 22, 15.2, 11.5]}
     less = {"A": [1.0] * 5, "lot": [1.0] * 5}
     assert judge(order, more, less, logarithmic=False).verdict is Verdict.VACUOUS
+    # Far longer chains than by lot are more than that, though those by lot are longer too.
+    longer = {"A": [45.0, 44, 46, 43, 47], "lot": [2.6, 2.4, 2.5, 2.7, 2.3]}
+    assert judge(order, longer, less, logarithmic=False).verdict is Verdict.REPRODUCED
 
 
 def test_more_than_no_effect_is_shown_by_the_difference_from_a_control():
@@ -231,12 +234,25 @@ def test_more_than_no_effect_is_shown_by_the_difference_from_a_control():
     assert (far.verdict, far.note) == (Verdict.REPRODUCED, "its control has 1.06")
     near = judge(claim, {"A": [1.06, 1.08, 1.05, 1.06, 1.07], **little}, {}, logarithmic=True)
     assert near.verdict is Verdict.VACUOUS
+    # A control with nearly the whole effect leaves little of it, however sure the difference is.
+    whole = {without: [1.70, 1.701, 1.699, 1.70, 1.70]}
+    beside = judge(claim, {"A": [1.741, 1.742, 1.74, 1.741, 1.741], **whole}, {}, logarithmic=True)
+    assert beside.verdict is Verdict.VACUOUS
+    # The p is that of both: of the bound, and of twice the control's distance.
+    values = [1.13, 1.18, 1.14, 1.17, 1.16]
+    twice = statistics.estimate_difference(
+        values, [value**2 for value in little[without]], "geometric"
+    ).p_value(1)
+    bare = judge(claim, {"A": values}, {}, logarithmic=True)
+    both = judge(claim, {"A": values, **little}, {}, logarithmic=True)
+    assert (bare.p or 1) < twice < 0.05
+    assert both.p == pytest.approx(twice)
     # Less than the control, though more than 1.
     less = judge(claim, {"A": [1.02, 1.03, 1.02, 1.025, 1.02], **little}, {}, logarithmic=True)
     assert less.verdict is Verdict.VACUOUS
     # A bound that is not the value without the effect is met without it all the same.
     high = judge(
-        bound(0.5, at_least=1), {"A": [1.7, 1.8, 1.72, 1.75, 1.74], **little}, {}, logarithmic=True
+        bound(0.5, at_least=1), {"A": [9.7, 9.8, 9.72, 9.75, 9.74], **little}, {}, logarithmic=True
     )
     assert high.verdict is Verdict.VACUOUS
 
@@ -257,6 +273,19 @@ def test_the_control_and_not_the_expected_value_has_the_direction_of_another_siz
     twenty, forty = [20.0, 21, 19, 20, 20.5], [40.0, 41, 39, 40, 40.5]
     assert of(twenty, forty, reported=7, none=1) is Verdict.CONTRADICTED
     assert of(forty, twenty, reported=7, none=1) is Verdict.OTHER_SIZE
+    seven = [7.0, 7.1, 6.9, 7.0, 7.05]
+    assert of(twenty, seven, reported=7, none=1) is Verdict.OTHER_SIZE
+    # A ratio of 1 is no expectation. Half is no "7 times less", also beside a quarter.
+    half, quarter = [0.5, 0.51, 0.49, 0.5, 0.505], [0.25, 0.255, 0.245, 0.25, 0.25]
+    assert of(half, quarter, reported=7, none=1) is Verdict.CONTRADICTED
+    # Without its control a size that no value has stays contradicted.
+    assert of(tenth, [], reported=0.9, none=0.14) is Verdict.CONTRADICTED
+    # A direction that is hardly told has no small p.
+    asked = size(reported=7).model_copy(update={"control": "C"})
+    near = {"A": twenty, "C": [18.0, 19.6, 18.8, 18.9, 19.2]}
+    judged = judge(asked, near, {}, logarithmic=True)
+    told = statistics.estimate_difference(twenty, near["C"], "geometric").p_value(1)
+    assert (judged.verdict, judged.p) == (Verdict.OTHER_SIZE, pytest.approx(told))
     # A bound is what it says: less than its share is contradicted by more than that.
     claim = bound(1, at_least=1).model_copy(update={"control": "C"})
     values = {"A": tenth, "C": [0.03, 0.031, 0.029, 0.03, 0.03]}
@@ -268,7 +297,7 @@ def test_a_claim_has_to_differ_from_its_control():
     values = {"A": [0.95, 0.96, 0.97, 0.95, 0.96], "C": [0.99, 0.5, 0.99, 0.99, 0.98]}
     judged = judge(claim, values, {}, logarithmic=False)
     assert judged.verdict is Verdict.INCONCLUSIVE
-    assert judged.note == "not told apart from its control, 0.89"
+    assert judged.note == "not told to be beyond its control, 0.89"
     assert (judged.p or 0) > 0.05
     # T10, 12 rivals: far below what is claimed, and above what is without TCPRand.
     fair = bound(0.14, at_least=0.75).model_copy(update={"control": "C"})
@@ -467,7 +496,10 @@ def test_values_at_the_floor_are_called_censored():
         points = [ratios_at("A", [], floor=floor), control]
         (judged,) = result.evaluate(recipe_with(claim), points, {})
         assert ("2 values are censored" in judged.note) is is_told
-    # Those of both points count.
+    # Those of a control and of both points count.
+    points = [ratios_at("A", []), ratios_at(control.label, [], floor={result.describe(RATIO): [1]})]
+    (judged,) = result.evaluate(recipe_with(claim), points, {})
+    assert "1 values are censored" in judged.note
     both = [ratios_at(label, [], floor={result.describe(RATIO): [3]}) for label in "AB"]
     (judged,) = result.evaluate(recipe_with(ORDER), both, {})
     assert "2 values are censored" in judged.note
