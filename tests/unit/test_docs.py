@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import re
 import shlex
 import subprocess
@@ -18,7 +17,6 @@ import pytest
 import outcast
 from outcast import experiment
 from outcast.cli import whole
-from outcast.reproduce.index import interval_text
 from outcast.view.figures import FIGURES
 from scripts import api_reference, reference
 from tests import doc_commands
@@ -254,6 +252,3 @@ def test_the_readme_is_a_screen_and_a_half_without_marks():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= MOST_LINES_OF_README
     assert "<!--" not in text
-    stored = json.loads((ROOT / "docs/results/reproduction/P3.json").read_text(encoding="utf-8"))
-    main = stored["claims"][0]
-    assert f"{interval_text(main['mean'], main['low'], main['high'])} times" in text
