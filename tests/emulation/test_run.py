@@ -83,6 +83,8 @@ def test_a_run_is_complete_and_agrees_with_the_counters(config, overrides, tmp_p
     assert {"boot", "setup", "traffic", "analysis"} <= set(summary["wall_s"])
     manifest = json.loads((target / "manifest.json").read_text())
     assert manifest["effective"]["bottleneck.rate_bps"] == 10**8
+    # A full frame, and what the rate sends in 100 us.
+    assert manifest["effective"]["bottleneck.burst_bytes"] == pytest.approx(1600 + 1250, abs=25)
     assert 0 < manifest["effective"]["cpu.machine_share"] <= 1
     assert 0 <= manifest["effective"]["cpu.arrivals_core_share"] <= 1
     assert manifest["effective"]["cpu.openvswitch_share"] >= 0

@@ -101,7 +101,7 @@ class QueueKind(Part):
         "which switch ports get this queue", default="every_port"
     )
     burst_bytes: SizeBytes = described(
-        "of the shaper; a full frame or more; in real time the default has room for late timers",
+        "of the shaper; a full frame or more; in real time 1600B has room for late timers too",
         default=DEFAULT_BURST_BYTES,
     )
 
