@@ -25,6 +25,7 @@ class P:
     ttl: int = 64
     checksum: int | None = None
     dst: str = "10.0.0.1"
+    mac: str = "020000000002"
 
 
 def _address(text: str) -> int:
@@ -48,6 +49,7 @@ def capture(path: Path, packets: list[P]) -> Path:
     made = records(traffic, np.arange(len(packets)), traffic.t_in)
     made["ttl"] = [packet.ttl for packet in packets]
     made["dst"] = [_address(packet.dst) for packet in packets]
+    made["mac_src"] = [np.void(bytes.fromhex(packet.mac)) for packet in packets]
     for row, packet in enumerate(packets):
         if packet.checksum is not None:
             made["checksum"][row] = packet.checksum

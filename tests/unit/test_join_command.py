@@ -234,6 +234,30 @@ def test_a_routers_own_packets_are_set_apart(tmp_path, verb):
     assert "forwarded 1200 + dropped 0" in said.out
 
 
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_hosts_that_talk_with_the_router_alone_are_set_apart(tmp_path, verb, is_elsewhere):
+    """Two hosts behind R, the port of the router, ask it 200 times, and nobody else."""
+    came = [P(1000 * n, seq=1448 * n, ip_id=n, ttl=64) for n in range(600)]
+    left = [replace(packet, at_us=packet.at_us + 3, ttl=63) for packet in came]
+    questions = [
+        P(5000 * n + 700, n, f"10.0.3.{7 + n % 2}", ip_id=n, dst="10.0.3.254", mac="020000000007")
+        for n in range(100)
+    ]
+    answers = [
+        replace(packet, at_us=packet.at_us + 20, src=packet.dst, dst=packet.src, mac="020000000002")
+        for packet in questions
+    ]
+    left = sorted([*left, *questions, *answers], key=lambda packet: packet.at_us)
+    # What another capture has of these flows is no talk with the router.
+    came += [replace(packet, at_us=packet.at_us - 400) for packet in questions if is_elsewhere]
+    came.sort(key=lambda packet: packet.at_us)
+    ports = [f"A={capture(tmp_path / 'A', came)}", f"R={capture(tmp_path / 'R', left)}"]
+    said = verb("join", "--routed", *ports)
+    line = "R: 100 packets (10.0.3.7, 10.0.3.8) take no part; no other capture has them"
+    assert (line in said.err) is not is_elsewhere
+    assert ("forwarded 600 + dropped 0" in said.out) is not is_elsewhere
+
+
 def test_drops_that_no_queue_explains_are_not_blamed_on_captures(tmp_path, verb):
     said = verb("join", "--routed", *routed(tmp_path, lost_each=30))
     found = "R: 20 of the 20 packets that were dropped found an empty queue, and the data of"

@@ -133,65 +133,66 @@ def _leave_out_one_sided(
 
 
 def set_own_aside(captures: Sequence[PortCapture], told: Directions, is_router: bool) -> list[str]:
-    """Sets aside what a router, or the machine that captured, sent itself.
+    """Sets aside what a router, or the machine that captured, sent itself, and what a router got.
 
-    It leaves without having come in. Returns a line on each capture that has such packets.
+    Returns a line on each capture that has such packets.
     """
+    unseen = "What the queue dropped of them, no capture shows"
     notes = []
     for index, capture in enumerate(captures if is_router else ()):
-        note = _set_aside(capture, index, told, _sent_by_router(capture, index, told))
-        if note:
-            notes.append(
-                f"{note.format('the router')}; they bear its MAC address and a TTL that nobody has "
-                "counted down. What the queue dropped of them, no capture shows"
-            )
+        others = {flow for other in captures if other is not capture for flow in other.flows}
+        sent, got = _of_router(capture, index, told, others)
+        why = f"they bear its MAC address and a TTL that nobody has counted down. {unseen}"
+        notes += _set_aside(capture, index, told, sent, " that the router itself sent", why)
+        why = "no other capture has them, nor have they its MAC address: they were for the router"
+        notes += _set_aside(capture, index, told, got, "", why)
     addresses = sent_by_the_machine(captures)
     for index, capture in enumerate(captures if addresses else ()):
-        own = capture.flows_with(lambda flow: flow.src in addresses)
-        note = _set_aside(capture, index, told, own & (told.ways[index] != ASIDE))
-        if note:
-            notes.append(
-                f"{note.format('this machine')}; by its capture they left and never came in. What "
-                "the queue dropped of them, no capture shows"
-            )
+        own = capture.flows_with(lambda flow: flow.src in addresses) & (told.ways[index] != ASIDE)
+        why = f"by its capture they left and never came in. {unseen}"
+        notes += _set_aside(capture, index, told, own, " that this machine itself sent", why)
     return notes
 
 
-def _set_aside(capture: PortCapture, index: int, told: Directions, own: Bool) -> str:
-    """Sets flows aside. Returns what is said of their packets, without who sent them."""
+def _set_aside(
+    capture: PortCapture, index: int, told: Directions, own: Bool, which: str, why: str
+) -> list[str]:
+    """Sets flows aside. Returns what is said of their packets, nothing if there are none."""
     told.ways[index][own] = ASIDE
     packets = int(told.counts[index][own].sum())
-    senders = sorted({capture.flows[row].src for row in np.flatnonzero(own).tolist()})
-    if not packets:
-        return ""
-    return (
-        f"{capture.port}: {packets:,} packets that {{}} itself sent ({', '.join(senders[:3])}) "
-        "take no part"
-    )
+    senders = sorted({capture.flows[row].src for row in np.flatnonzero(own).tolist()})[:3]
+    who = f"{capture.port}: {packets:,} packets{which} ({', '.join(senders)})"
+    return [f"{who} take no part; {why}"] if packets else []
 
 
-def _sent_by_router(capture: PortCapture, index: int, told: Directions) -> Bool:
-    """For each flow of a capture at a router, whether the router itself sent it: ping, ssh, BGP.
+def _of_router(
+    capture: PortCapture, index: int, told: Directions, others: Collection[FlowKey]
+) -> tuple[Bool, Bool]:
+    """For each flow of a capture at a router, whether the router itself sent it, and got it.
 
-    Such packets bear the router's own MAC address like all that it forwards, but their TTL is as
-    their sender set it.
+    What it sent (ping, ssh, BGP) bears its own MAC address like all that it forwards, but the TTL
+    is as the sender set it. A host that talks with the router alone may look as if it were behind
+    another port, but it has another MAC address. `others` are the other captures' flows.
     """
-    here = (told.ways[index] == LEFT) & (told.counts[index] > 0)
+    here: Bool = (told.ways[index] == LEFT) & (told.counts[index] > 0)
     own = np.zeros(len(capture.flows), np.bool_)
     if not here.any() or len(capture.macs) < len(capture.flows):
-        return own
+        return own, own
     macs = np.array(capture.macs, np.int64)
+    forwarded = here & capture.flows_with(lambda flow: flow in others)
     routers: Counter[int] = Counter()
-    for row in np.flatnonzero(here).tolist():
+    for row in np.flatnonzero(forwarded if forwarded.any() else here).tolist():
         routers[int(macs[row])] += int(told.counts[index][row])
-    router_mac, _ = routers.most_common(1)[0]
+    router_mac, packets = routers.most_common(1)[0]
     if not router_mac:
-        return own
+        return own, own
     for row in np.flatnonzero(here & (macs == router_mac)).tolist():
         if told.place.get(capture.flows[row].src, ELSEWHERE) != ELSEWHERE:
             continue
         ttls = np.unique(capture.columns.ttl[capture.columns.flow == row])
         own[row] = ttls.size == 1 and int(ttls[0]) in FIRST_TTLS
+    got = here & ~forwarded & (macs != router_mac)
+    is_sure = forwarded.any() and packets >= NEARLY_ALL * routers.total()
     # Hosts behind a port that was not captured come with a lower TTL, but so near a bridge that
     # nothing tells them apart: then all that left would be the router's own.
-    return own if not own[here].all() else np.zeros_like(own)
+    return own if not own[here].all() else np.zeros_like(own), got & is_sure
