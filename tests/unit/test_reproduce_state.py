@@ -16,11 +16,11 @@ from outcast.errors import CommandError, ConfigError, FeatureMissingError
 from outcast.experiment import load
 from outcast.plan.planned import Planned
 from outcast.records.run_directory import GuestRecord, Manifest
-from outcast.reproduce import recipe, runs, state
+from outcast.reproduce import measures, recipe, round_trips, runs, state
 from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import ClaimRecord
 from outcast.reproduce.state import MadeBy, State
-from outcast.sweep import scheduler
+from outcast.sweep import captures, scheduler
 from outcast.sweep.store import RESULT, SweepDirectory, locked
 from outcast.sweep.task import Task
 from scripts import reproduction_modes as modes
@@ -126,6 +126,14 @@ def test_the_state_of_runs_has_their_kernel_and_root():
         state.of_runs(OURS, [manifest("01", "r"), manifest("01", None)])
     with pytest.raises(ConfigError, match="different codes in the guest: c and d"):
         state.of_runs(OURS, [manifest("01", "r", "c"), manifest("01", "r", "d")])
+
+
+def test_a_measure_that_the_code_leaves_out_is_in_the_state():
+    ratio, trips = measures.outcast_ratio, round_trips.segment_rtt_ms
+    assert state.of_runs(OURS, [], [ratio]).measures is None
+    found = state.of_runs(OURS, [], [ratio, trips])
+    assert found.measures == state.of_runs(OURS, [], [trips]).measures
+    assert str(found).endswith(f", measures {found.measures}")
 
 
 def test_a_computation_stands_beside_any_kernel_but_not_beside_other_code():
@@ -287,6 +295,24 @@ def test_a_run_in_the_folder_of_another_is_made_again(tmp_path, made):
         told = "".join(quiet.notes)
         assert all(f"set aside and made again: {path}: " in told for path in (first, last))
         assert [runs.finished(run, store) is None for run in three] == [True, False, True]
+
+
+def test_captures_of_ports_that_a_point_names_stay(tmp_path, made):
+    """A measure reads them, so a run that lost them is made again."""
+    (run, *_), (other, *_) = (
+        runs.planned_runs(recipe.load_all()[figure], "quick") for figure in ("P2", "P3")
+    )
+    with locked(tmp_path) as store:
+        for each in (run, other):
+            assert each.experiment is not None
+            store.attempt(each.name).mkdir()
+            fake_run.execute(each.experiment, store.attempt(each.name) / RESULT)
+            store.accept(each.name)
+            captures.reduce(store.run(each.name), "drop")
+        quiet = Quiet()
+        needed = runs.needed([run, other], store, quiet.note)
+        assert needed.kept == {run.name: "compress", other.name: "drop"}
+        assert list(needed.missing) == [run.name]
 
 
 def test_the_time_of_a_reproduction_is_told_before_it_starts(tmp_path, made, capsys):
