@@ -187,22 +187,23 @@ def _judge(
     recipe: Recipe, points: Sequence[PointRecord], claim: Claim, without: Mapping[str, set[int]]
 ) -> Judged:
     """The verdict on a claim without some seeds of its points."""
-    # Two measures of one point are compared run by run, so each run's ratio counts as it is.
-    paired = isinstance(claim, OrderClaim) and claim.greater == claim.lesser
-    taken = [
-        {
+
+    def by_point(measure: Measure, *, paired: bool) -> dict[str, list[float]]:
+        nothing: dict[str, list[float]] = {point.label: [] for point in recipe.every_point}
+        return nothing | {
             point.label: values_of(point, measure, without.get(point.label, ()), paired=paired)
             for point in points
         }
-        for _, measure in (claim.points[0], claim.points[-1])
-    ]
-    nothing: dict[str, list[float]] = {point.label: [] for point in recipe.every_point}
+
+    # Two measures of one point are compared run by run, so each run's ratio counts as it is.
+    paired = isinstance(claim, OrderClaim) and claim.greater == claim.lesser
     return judge(
         claim,
-        nothing | taken[0],
-        nothing | taken[1],
+        by_point(claim.measure, paired=paired),
+        by_point(claim.points[-1][1], paired=paired),
         logarithmic=measures.is_logarithmic(claim.measure),
         limits=measures.limits(claim.measure),
+        seeds=by_point(claim.measure, paired=True),
     )
 
 

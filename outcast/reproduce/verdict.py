@@ -34,6 +34,11 @@ the recipe. A claim that compares two points has it in itself. The control chang
   control decides whether the direction is there. It does so alone where `none` is an expectation.
   Where `none` is equality, a ratio of 1, the interval has to lie on the reported side of it too.
 
+Where the seeds of a ratio at one point have two modes (outcast/reproduce/modes.py), the mean is no
+summary. Then the seeds that the claim accepts are counted: it is reproduced if the exact interval
+of their share lies above one half, of another size or contradicted if it lies below. In the place
+of the mean, the share is told from that of the control.
+
 A claim that accepts its `none` is refused when its recipe is read (outcast/reproduce/recipe.py).
 Fewer than five runs give no verdict.
 
@@ -57,6 +62,7 @@ from enum import StrEnum
 
 from outcast.analysis import statistics
 from outcast.analysis.statistics import UNLIMITED, Estimate, Interval, Kind, Limits
+from outcast.reproduce import modes
 from outcast.reproduce.claims import LEAST_RUNS, Claim, OrderClaim, SizeClaim, control_of
 
 
@@ -120,11 +126,12 @@ def judge(
     *,
     logarithmic: bool,
     limits: Limits = UNLIMITED,
+    seeds: Mapping[str, Sequence[float]] | None = None,
 ) -> Judged:
     """The verdict on one claim.
 
     `values` has the measure of every seed by point label; `lesser_values` the second measure of
-    an order.
+    an order. `seeds` has each run's own value, where `values` are made to average as the source's.
     """
     is_order = isinstance(claim, OrderClaim)
     is_paired = isinstance(claim, OrderClaim) and claim.greater == claim.lesser
@@ -153,6 +160,11 @@ def judge(
     measured = estimate.interval
     if measured.n < LEAST_RUNS:
         return Judged(claim, measured, None, None)
+    each = _known((seeds or values).get(claim.at, ()))
+    if logarithmic and len(claim.points) == 1 and modes.two_modes(each) is not None:
+        label = control_of(claim)
+        control = None if label is None else _known((seeds or values).get(label, ()))
+        return _by_seeds(claim, measured, each, control)
     verdict = decide(claim, measured, logarithmic=logarithmic)
     judged = Judged(claim, measured, verdict, _p(claim, estimate, logarithmic))
     label = control_of(claim)
@@ -195,6 +207,33 @@ def _against_control(
     if told:
         return replace(judged, verdict=Verdict.OTHER_SIZE, p=max(judged.p or 0.0, p), note=note)
     return replace(judged, verdict=Verdict.CONTRADICTED, note=note)
+
+
+def _by_seeds(
+    claim: Claim, measured: Interval, here: Sequence[float], control: Sequence[float] | None
+) -> Judged:
+    """The verdict on a claim of a ratio at one point whose seeds have two modes."""
+    none, there, of = claim.without_effect(True), control or (), len(here)
+    has_control = len(there) >= LEAST_RUNS
+    mean = statistics.central(there, "geometric", UNLIMITED).value if has_control else None
+    beyond = 2 * abs(math.log(mean / none)) if mean else 0.0
+    accepted, directed = counts = modes.meeting(claim, here, none, beyond)
+    p, note = modes.p_of_half(accepted, of), f"two modes: {modes.text(accepted, of)}"
+    if 2 * accepted > of:
+        verdict, which = Verdict.REPRODUCED, 0
+    elif 2 * directed > of:
+        verdict, which = Verdict.OTHER_SIZE, 1
+        p = max(p, modes.p_of_half(directed, of))
+    else:
+        verdict, which = Verdict.CONTRADICTED, 1
+    if verdict in _DECIDED_BY_CONTROL and has_control:
+        others = modes.meeting(claim, there, none, beyond)
+        p = max(p, modes.p_above(counts[which], of, others[which], len(there)))
+    if p > 1 - statistics.LEVEL:
+        verdict = Verdict.INCONCLUSIVE
+    elif verdict is Verdict.REPRODUCED and control is not None and not has_control:
+        verdict = Verdict.UNCONTROLLED
+    return Judged(claim, measured, verdict, p, note)
 
 
 def _p_beyond(claim: Claim, here: Sequence[float], there: Sequence[float], kind: Kind) -> float:
