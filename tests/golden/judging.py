@@ -73,6 +73,10 @@ JUDGING = [
     *_of(
         *("reproduce", _VERDICT),
         ("verdict: few runs", "verdict", "measured.n < LEAST_RUNS", "measured.n < 0"),
+        ("stationary: starved runs", "result", "if rows.size in (0, len(rates.flows)):",
+         "if True:"),
+        ("stationary: a trend besides", "result",
+         "return stationarity.change(others, records) == \"\"", "return True"),
         ("two modes: none", "verdict", "modes.two_modes(each) is not None", "False"),
         ("two modes: the means' values", "verdict",
          "_known((seeds or values).get(claim.at, ()))", "_known(values.get(claim.at, ()))"),
