@@ -14,7 +14,7 @@ user=$(stat -c %U .)
 checks=(
     machine:300 install:3600 doctor:1200 doctor-as-root:1200
     realtime-bic:1800 realtime-dctcp:1800 realtime-netem:1800 realtime-red:1800 realtime-sfq:1800
-    noise:3600 virtual:5400 golden:7200 demo:7200 killed-realtime:3600 killed-virtual:7200
+    h3:2400 noise:3600 virtual:5400 golden:7200 demo:7200 killed-realtime:3600 killed-virtual:7200
 )
 
 # Runs a command as after a login, with the machine's default limits for this user.
@@ -123,6 +123,20 @@ realtime() {
 }
 
 check_realtime_bic() { realtime bic bic tbf; }
+
+# H3 (docs/findings.md): a machine that is too slow for the rate has to say so.
+check_h3() {
+    local queue number=0
+    for queue in '{kind: tbf, limit: 16KB}' '{kind: tbf, limit: 128KB}' '{kind: htb, limit: 11 packets}'; do
+        number=$((number + 1))
+        as_user sudo .venv/bin/outcast run configs/linear-12.yaml --engine realtime \
+            --set transport.congestion_control=bic --set duration=4s \
+            --set 'analysis.windows=[2s,4s]' --set "queue=$queue" -o "results/h3-$number"
+        holds "results/h3-$number/summary.json" \
+            "document['noise']['s1-eth1']['mean_of_nominal'] < 1.02
+            or any('less than its rate' in warning for warning in document['warnings'])"
+    done
+}
 
 check_realtime_dctcp() {
     realtime dctcp dctcp red --set transport.ecn=true \
