@@ -15,7 +15,7 @@ from outcast.errors import CommandError, ConfigError, FeatureMissingError
 from outcast.experiment import load
 from outcast.plan.planned import Planned
 from outcast.records.run_directory import GuestRecord, Manifest
-from outcast.reproduce import measures, recipe, round_trips, runs, state
+from outcast.reproduce import measures, recipe, runs, sender_measures, state
 from outcast.reproduce.modes import two_modes
 from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import ClaimRecord
@@ -129,7 +129,7 @@ def test_the_state_of_runs_has_their_kernel_and_root():
 
 
 def test_a_measure_that_the_code_leaves_out_is_in_the_state():
-    ratio, trips = measures.outcast_ratio, round_trips.segment_rtt_ms
+    ratio, trips = measures.outcast_ratio, sender_measures.segment_rtt_ms
     assert state.of_runs(OURS, [], [ratio]).measures is None
     found = state.of_runs(OURS, [], [ratio, trips])
     assert found.measures == state.of_runs(OURS, [], [trips]).measures

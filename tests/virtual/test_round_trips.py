@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from outcast.records.run import Run
-from outcast.reproduce import round_trips
+from outcast.reproduce import sender_measures
 from outcast.reproduce.claims import Measure
 from tests import guest_runs
 
@@ -42,12 +42,12 @@ def test_a_round_trip_without_queues_is_that_of_the_links(run, hops, links):
     A port is captured behind its delay. A frame of the other flow may be ahead at the receiver's.
     """
     expected_ns = links * (2 * DELAY_NS + FRAME_NS + ACKNOWLEDGEMENT_NS) + DELAY_NS
-    found_ms = round_trips.segment_rtt_ms(run, Measure(kind="segment_rtt_ms", hops=hops))
+    found_ms = sender_measures.segment_rtt_ms(run, Measure(kind="segment_rtt_ms", hops=hops))
     assert expected_ns <= round(found_ms * 1e6) <= expected_ns + FRAME_NS
 
 
 def test_flows_without_a_capture_are_left_out(run):
-    flows = set(round_trips.segments(run)["flow"])
+    flows = set(sender_measures.segments(run)["flow"])
     assert flows == {0, 1}
     part = Measure(kind="segment_rtt_ms", hops=4)
-    assert pl.Series([round_trips.segment_rtt_ms(run, part)]).is_nan().all()
+    assert pl.Series([sender_measures.segment_rtt_ms(run, part)]).is_nan().all()
