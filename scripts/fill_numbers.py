@@ -25,6 +25,7 @@ from outcast.errors import ConfigError, did_you_mean
 from outcast.files import write_text
 from outcast.reproduce import measures, together
 from outcast.reproduce.index import burst_text, interval_text, measured_text
+from outcast.reproduce.modes import two_modes
 from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import Result, describe, values_of
 from outcast.reproduce.result import number as show
@@ -41,6 +42,8 @@ Values = Mapping[str, str]
 """The text of a value, by its name."""
 OUR_OWN = "F"
 """The first letter of questions of our own; other recipes have a source's initial."""
+MARK = r" \*"
+"""What stands after a mean that is no summary of its seeds."""
 WHOLE = 1000
 """Who gets so many times as much as the others has the whole link."""
 STATES = "docs/numbers.md"
@@ -105,7 +108,7 @@ def _reproduced(folder: Path) -> dict[str, str]:
     for row in rows:
         result = row.result
         name = result.id if result.profile is None else f"{result.id}@{result.profile}"
-        known[f"{name}.verdict"] = verdict_text(row.verdict)
+        known[f"{name}.verdict"] = row.word
         known[f"{name}.state"] = str(result.state)
         known[f"{name}.regimes"] = _regimes(result)
         for number, claim in enumerate(row.claims, 1):
@@ -196,16 +199,24 @@ def of_points(name: str, result: Result, recipe: Recipe) -> dict[str, str]:
             limits=measures.limits(main),
         )
         text = interval_text(interval.value, interval.low, interval.high)
-        lines.append(f"| {point.label} | {text} |")
         known[f"{name}:{point.label}"] = text
         finite = [value for value in values if math.isfinite(value)]
         is_whole = measures.is_logarithmic(main) and any(
             value >= WHOLE or value <= 1 / WHOLE for value in finite
         )
         known[f"{name}:{point.label}.whole"] = r"\*" if is_whole else ""
+        is_summary = not is_whole and (
+            not measures.is_logarithmic(main) or two_modes(finite) is None
+        )
+        lines.append(f"| {point.label} | {text}{'' if is_summary else MARK} |")
         if finite:
             known[f"{name}:{point.label}.least"] = show(min(finite))
             known[f"{name}:{point.label}.greatest"] = show(max(finite))
+    if any(MARK in line for line in lines):
+        lines += [
+            "",
+            r"\* No summary: one side had the whole link in a seed, or there are two modes.",
+        ]
     return {**known, f"{name}.points": "\n".join(lines)}
 
 

@@ -39,7 +39,6 @@ from outcast.reproduce.result import Result, describe, judged_anew
 from outcast.reproduce.runs import NOISES
 from outcast.reproduce.state import State
 from outcast.reproduce.together import Row
-from outcast.reproduce.verdict import verdict_text
 from scripts import reproduction_modes as modes
 from scripts import reproduction_settings as settings
 from scripts import reproduction_summary
@@ -122,7 +121,7 @@ def _tables(rows: Sequence[Row], with_sections: Sequence[Row], number: int) -> s
         lines += ["", f"| {' | '.join(BAND)} |", "|" + "---|" * len(BAND)]
         lines += [
             f"| {row.result.id} | {row.result.noise} | {measured_text(row.result.claims[0])} "
-            f"| {burst_text(row.result)} | {verdict_text(row.verdict)} | {row.tally} |"
+            f"| {burst_text(row.result)} | {row.word} | {row.tally} |"
             for band in bands.values()
             for row in band
         ]

@@ -159,7 +159,7 @@ ABOUT_BAND = (
 )
 ABOUT_PICTURE = (
     "Each figure under each profile of noise: its main claim's measure with the 95 % interval, by "
-    "verdict, and the burst ratio. The grey line is where each would be without the effect"
+    "that claim's verdict, and the burst ratio. The grey line is where each would be without it"
 )
 
 
@@ -177,7 +177,9 @@ def _over_noise(all_rows: Sequence[Row], folder: Path) -> list[Element]:
     rows: list[list[Part]] = []
     for result, row in ((row.result, row) for band in bands.values() for row in band):
         measured, burst = measured_text(result.claims[0]), burst_text(result)
-        rows.append([result.id, result.noise, measured, burst, _badge(row.verdict), row.tally])
+        rows.append(
+            [result.id, result.noise, measured, burst, _badge(row.verdict, row.word), row.tally]
+        )
     figure = picture("By figure and profile", ABOUT_PICTURE, style.lighter(drawn), "image/png", 900)
     told = bullets([f"{name}: {together.band_text(band)}" for name, band in bands.items()])
     table_of_rows = _sortable("Rows by noise", BAND, rows)

@@ -17,8 +17,7 @@ LEAST_OF_A_GROUP = 2
 def two_modes(values: Sequence[float]) -> int | None:
     """How many ratios are in the upper of two groups; None if there are no two.
 
-    The groups are parted at the widest gap of the logarithms. It has to be a factor of `APART`,
-    wider than each group itself, and to leave `LEAST_OF_A_GROUP` values on both sides.
+    The widest gap parts them: a factor of `APART`, wider than each group, with enough in both.
     """
     logs = sorted(math.log(value) for value in values if value > 0)
     if len(logs) < 2 * LEAST_OF_A_GROUP:

@@ -47,15 +47,18 @@ class Row:
         return overall([claim.verdict for claim in self.claims])
 
     @property
-    def verdict_text(self) -> str:
-        """The verdict with the profile of noise under which it holds.
-
-        `mixed` where some claims agree with the source and others contradict it.
-        """
-        under = "" if self.result.noise == "none" else f" under {self.result.noise}"
+    def word(self) -> str:
+        """The verdict; `mixed` where some claims agree with the source and others contradict it."""
         found = {claim.verdict for claim in self.claims}
         is_mixed = bool(found & AGREEING) and Verdict.CONTRADICTED in found
-        return f"{'mixed' if is_mixed else verdict_text(self.verdict)}{under}"
+        return "mixed" if is_mixed else verdict_text(self.verdict)
+
+    @property
+    def verdict_text(self) -> str:
+        """The verdict with the profile of noise under which it holds."""
+        return (
+            self.word if self.result.noise == "none" else f"{self.word} under {self.result.noise}"
+        )
 
     @property
     def tally(self) -> str:
@@ -110,11 +113,9 @@ def in_order(noises: Collection[str]) -> list[str]:
 
 def band_text(band: Sequence[Row]) -> str:
     """Under which profiles a recipe has which verdict, as `reproduced under exact, jitter`."""
-    kinds: tuple[Verdict | None, ...] = (*Verdict, None)
-    under = {kind: [row.result.noise for row in band if row.verdict is kind] for kind in kinds}
-    return "; ".join(
-        f"{verdict_text(kind)} under {', '.join(names)}" for kind, names in under.items() if names
-    )
+    words = [*Verdict, "mixed", verdict_text(None)]
+    under = {word: [row.result.noise for row in band if row.word == word] for word in words}
+    return "; ".join(f"{word} under {', '.join(names)}" for word, names in under.items() if names)
 
 
 def rows(results: Sequence[Result]) -> list[Row]:

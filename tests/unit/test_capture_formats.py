@@ -556,6 +556,16 @@ def test_who_only_reads_is_not_refused(tmp_path, monkeypatch):
     sequence.refuse_live([path], tmp_path / "no proc")
 
 
+def test_a_device_that_programs_write_to_is_no_live_capture(tmp_path):
+    fd = tmp_path / "12" / "fd"
+    fd.mkdir(parents=True)
+    (fd / "3").symlink_to(os.devnull)
+    (tmp_path / "12" / "fdinfo").mkdir()
+    (tmp_path / "12" / "fdinfo" / "3").write_text("pos:\t0\nflags:\t0100001\n")
+    (tmp_path / "12" / "comm").write_text("bash\n")
+    sequence.refuse_live([Path(os.devnull)], tmp_path)
+
+
 def test_a_capture_that_grows_while_it_is_read_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap([FRAME]))

@@ -127,7 +127,7 @@ def refuse_live(files: Sequence[Path], processes: Path = Path("/proc")) -> None:
     Without root, only processes of the same user are seen.
     """
     wanted: dict[tuple[int, int], Path] = {}
-    for file in files:
+    for file in filter(Path.is_file, files):
         with contextlib.suppress(OSError, ValueError):
             status = file.stat()
             wanted[status.st_dev, status.st_ino] = file
