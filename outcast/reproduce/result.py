@@ -187,7 +187,7 @@ def _at_floor(points: Sequence[PointRecord], claim: Claim) -> str:
     ]
     if not sum(counts):
         return ""
-    return f"{sum(counts)} values are censored: flows got a segment at most, so these are bounds"
+    return f"censored values: {sum(counts)}, bounds where flows got a segment at most"
 
 
 def _judge(
@@ -226,16 +226,20 @@ def values_of(
 def _locked(point: PointRecord, regimes: Mapping[str, int]) -> tuple[set[int], str]:
     """The seeds of a point that give no verdict, and why; see `evaluate`."""
     if point.locked is not None:
-        return set(point.locked), f"{len(point.locked)} runs at {point.label} are {LOCKED}"
+        return set(point.locked), _told(point, len(point.locked))
     if point.regimes is not None:
         count = point.regimes.get(LOCKED, 0)
         few = len(point.seeds) - count < LEAST_RUNS
-        note = f"{count} of {len(point.seeds)} runs at {point.label} are {LOCKED}"
+        note = _told(point, count)
     else:
         told = sum(count for word, count in regimes.items() if word != "unknown")
         few = 2 * regimes.get(LOCKED, 0) > told
         note = f"most runs of this row are {LOCKED}"
     return set(point.seeds) if few else set(), note
+
+
+def _told(point: PointRecord, locked: int) -> str:
+    return f"{locked} of {len(point.seeds)} runs at {point.label} are {LOCKED}"
 
 
 def judged_anew(recipe: Recipe, result: Result) -> Result:

@@ -497,7 +497,7 @@ def test_phase_locked_runs_give_no_verdict():
     # Five others are left, and they are judged; four are none.
     left = judged(ratios_at("A", [3]), {})
     assert (left.verdict, left.measured.n) == (Verdict.REPRODUCED, 5)
-    assert left.note == "1 runs at A are phase-locked"
+    assert left.note == "1 of 6 runs at A are phase-locked"
     few = judged(ratios_at("A", [3, 4]), {})
     assert (few.verdict, few.p, few.measured.n) == (None, None, 6)
     # Runs of a control are runs too.
@@ -559,14 +559,14 @@ def test_values_at_the_floor_are_called_censored():
     for floor, is_told in (({result.describe(RATIO): [1, 2]}, True), ({}, False), (None, False)):
         points = [ratios_at("A", [], floor=floor), control]
         (judged,) = result.evaluate(recipe_with(claim), points, {})
-        assert ("2 values are censored" in judged.note) is is_told
+        assert ("censored values: 2" in judged.note) is is_told
     # Those of a control and of both points count.
     points = [ratios_at("A", []), ratios_at(control.label, [], floor={result.describe(RATIO): [1]})]
     (judged,) = result.evaluate(recipe_with(claim), points, {})
-    assert "1 values are censored" in judged.note
+    assert "censored values: 1" in judged.note
     both = [ratios_at(label, [], floor={result.describe(RATIO): [3]}) for label in "AB"]
     (judged,) = result.evaluate(recipe_with(ORDER), both, {})
-    assert "2 values are censored" in judged.note
+    assert "censored values: 2" in judged.note
 
 
 def test_the_spread_of_a_ratio_of_means_is_the_jackknifes():
