@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from outcast.reproduce.claims import Claim
 from outcast.whatif.futures import interval
 
 APART = 4.0
@@ -30,34 +29,10 @@ def two_modes(values: Sequence[float]) -> int | None:
     return len(upper) if is_apart and min(len(lower), len(upper)) >= LEAST_OF_A_GROUP else None
 
 
-def meeting(claim: Claim, values: Sequence[float], none: float, beyond: float) -> tuple[int, int]:
-    """How many values a claim of ratios accepts, and how many lie on its side of `none`.
-
-    Where it accepts all on that side, a value also has to be further from `none` than `beyond` is.
-    """
-    least, greatest = claim.accepted(True)
-    directed = [value for value in values if (value > none) == claim.rises() and value != none]
-    accepted = [value for value in directed if least <= value <= greatest]
-    if none in (least, greatest):
-        accepted = [each for each in accepted if abs(math.log(each / none)) > beyond]
-    return len(accepted), len(directed)
-
-
 def p_of_half(count: int, of: int) -> float:
     """The two-sided p of a share of one half; below 0.05 where the exact interval leaves it out."""
     tail = sum(math.comb(of, few) for few in range(min(count, of - count) + 1)) / 2.0**of
     return min(1.0, 2 * tail)
-
-
-def p_above(count: int, of: int, other: int, of_other: int) -> float:
-    """The p of a share no greater than another one (Fisher's exact test, one-sided)."""
-    both, total = count + other, of + of_other
-    ways = sum(
-        math.comb(of, k) * math.comb(of_other, both - k)
-        for k in range(count, min(of, both) + 1)
-        if both - k <= of_other
-    )
-    return ways / math.comb(total, both)
 
 
 def text(count: int, of: int) -> str:

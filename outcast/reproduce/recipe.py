@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from outcast.errors import ConfigError, did_you_mean
+from outcast.reproduce import sender_measures  # noqa: F401 - recipes name its measure
 from outcast.reproduce.claims import (
     LEAST_RUNS,
     WITHOUT,

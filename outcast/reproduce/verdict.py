@@ -36,8 +36,8 @@ the recipe. A claim that compares two points has it in itself. The control chang
 
 Where the seeds of a ratio at one point have two modes (outcast/reproduce/modes.py), the mean is no
 summary. Then the seeds that the claim accepts are counted: it is reproduced if the exact interval
-of their share lies above one half, of another size or contradicted if it lies below. In the place
-of the mean, the share is told from that of the control.
+of their share lies above one half, of another size or contradicted if it lies below. The control
+is compared with them by ranks.
 
 A claim that accepts its `none` is refused when its recipe is read (outcast/reproduce/recipe.py).
 Fewer than five runs give no verdict.
@@ -160,19 +160,40 @@ def judge(
     measured = estimate.interval
     if measured.n < LEAST_RUNS:
         return Judged(claim, measured, None, None)
-    each = _known((seeds or values).get(claim.at, ()))
-    if logarithmic and len(claim.points) == 1 and modes.two_modes(each) is not None:
-        label = control_of(claim)
-        control = None if label is None else _known((seeds or values).get(label, ()))
-        return _by_seeds(claim, measured, each, control)
-    verdict = decide(claim, measured, logarithmic=logarithmic)
-    judged = Judged(claim, measured, verdict, _p(claim, estimate, logarithmic))
+    own = values if seeds is None else seeds
+    each = _known(own.get(claim.at, ()))
+    is_ratio = logarithmic and len(claim.points) == 1 and min(each, default=0) > 0
+    is_split = is_ratio and modes.two_modes(each) is not None
+    if is_split:
+        here = each
+        judged = _by_seeds(claim, measured, each)
+    else:
+        verdict = decide(claim, measured, logarithmic=logarithmic)
+        judged = Judged(claim, measured, verdict, _p(claim, estimate, logarithmic))
     label = control_of(claim)
     is_expectation = isinstance(claim, SizeClaim) and not (logarithmic and claim.none == 1)
-    is_other_size = is_expectation and verdict is Verdict.CONTRADICTED
-    if label is None or (verdict not in _DECIDED_BY_CONTROL and not is_other_size):
+    is_other_size = is_expectation and judged.verdict is Verdict.CONTRADICTED
+    if label is None or (judged.verdict not in _DECIDED_BY_CONTROL and not is_other_size):
         return judged
-    return _against_control(judged, here, of_runs(label), logarithmic, limits)
+    there = _known(own.get(label, ())) if is_split else of_runs(label)
+    found = _against_control(judged, here, there, logarithmic, limits, by_ranks=is_split)
+    return replace(found, note=" and ".join(filter(None, (judged.note, found.note))))
+
+
+def _by_seeds(claim: Claim, measured: Interval, here: Sequence[float]) -> Judged:
+    """The verdict on a claim of a ratio at one point whose seeds have two modes."""
+    none, of = claim.without_effect(True), len(here)
+    least, greatest = claim.accepted(True)
+    directed = [value for value in here if (value > none if claim.rises() else value < none)]
+    accepted = sum(least <= value <= greatest for value in directed)
+    p, p_directed = modes.p_of_half(accepted, of), modes.p_of_half(len(directed), of)
+    verdict = Verdict.REPRODUCED if 2 * accepted > of else Verdict.CONTRADICTED
+    if p > 1 - statistics.LEVEL:
+        verdict = Verdict.INCONCLUSIVE
+    elif verdict is Verdict.CONTRADICTED and 2 * len(directed) > of:
+        is_told = none not in (least, greatest) and p_directed <= 1 - statistics.LEVEL
+        verdict, p = (Verdict.OTHER_SIZE, max(p, p_directed)) if is_told else (verdict, p)
+    return Judged(claim, measured, verdict, p, f"two modes: {modes.text(accepted, of)}")
 
 
 def _against_control(
@@ -181,6 +202,8 @@ def _against_control(
     there: Sequence[float],
     logarithmic: bool,
     limits: Limits,
+    *,
+    by_ranks: bool,
 ) -> Judged:
     """The verdict on a claim with a conclusive interval, by its difference from its control."""
     claim, verdict, kind = judged.claim, judged.verdict, _kind(logarithmic)
@@ -193,12 +216,12 @@ def _against_control(
         decide(claim, control, logarithmic=logarithmic) is Verdict.REPRODUCED
     ):
         twice = [c * c / none if logarithmic else 2 * c - none for c in there]
-        p = _p_beyond(claim, here, twice, kind)
+        p = _p_beyond(claim, here, twice, kind, by_ranks=by_ranks)
         note = f"its control has {control.value:.3g}"
         if none not in claim.accepted(logarithmic) or p > 1 - statistics.LEVEL:
             return replace(judged, verdict=Verdict.VACUOUS, note=note)
         return replace(judged, p=max(judged.p or 0.0, p), note=note)
-    p = _p_beyond(claim, here, there, kind)
+    p = _p_beyond(claim, here, there, kind, by_ranks=by_ranks)
     told = p <= 1 - statistics.LEVEL
     note = "" if told else f"not told to be beyond its control, {control.value:.3g}"
     if verdict is Verdict.REPRODUCED:
@@ -209,35 +232,16 @@ def _against_control(
     return replace(judged, verdict=Verdict.CONTRADICTED, note=note)
 
 
-def _by_seeds(
-    claim: Claim, measured: Interval, here: Sequence[float], control: Sequence[float] | None
-) -> Judged:
-    """The verdict on a claim of a ratio at one point whose seeds have two modes."""
-    none, there, of = claim.without_effect(True), control or (), len(here)
-    has_control = len(there) >= LEAST_RUNS
-    mean = statistics.central(there, "geometric", UNLIMITED).value if has_control else None
-    beyond = 2 * abs(math.log(mean / none)) if mean else 0.0
-    accepted, directed = counts = modes.meeting(claim, here, none, beyond)
-    p, note = modes.p_of_half(accepted, of), f"two modes: {modes.text(accepted, of)}"
-    if 2 * accepted > of:
-        verdict, which = Verdict.REPRODUCED, 0
-    elif 2 * directed > of:
-        verdict, which = Verdict.OTHER_SIZE, 1
-        p = max(p, modes.p_of_half(directed, of))
-    else:
-        verdict, which = Verdict.CONTRADICTED, 1
-    if verdict in _DECIDED_BY_CONTROL and has_control:
-        others = modes.meeting(claim, there, none, beyond)
-        p = max(p, modes.p_above(counts[which], of, others[which], len(there)))
-    if p > 1 - statistics.LEVEL:
-        verdict = Verdict.INCONCLUSIVE
-    elif verdict is Verdict.REPRODUCED and control is not None and not has_control:
-        verdict = Verdict.UNCONTROLLED
-    return Judged(claim, measured, verdict, p, note)
+def _p_beyond(
+    claim: Claim, here: Sequence[float], there: Sequence[float], kind: Kind, *, by_ranks: bool
+) -> float:
+    """The p of a difference in the claim's direction, of means or of ranks; 1 in the other one."""
+    if by_ranks:  # Mann and Whitney
+        from scipy.stats import mannwhitneyu
 
-
-def _p_beyond(claim: Claim, here: Sequence[float], there: Sequence[float], kind: Kind) -> float:
-    """The p of a difference in the claim's direction; 1 where the means differ otherwise."""
+        ranks = mannwhitneyu(here, there)
+        is_above = 2 * ranks.statistic > len(here) * len(there)
+        return float(ranks.pvalue) if is_above == claim.rises() else 1.0
     apart = statistics.estimate_difference(here, there, kind)
     equal = 1.0 if kind == "geometric" else 0.0
     value = apart.interval.value

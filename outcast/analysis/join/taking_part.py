@@ -133,10 +133,7 @@ def _leave_out_one_sided(
 
 
 def set_own_aside(captures: Sequence[PortCapture], told: Directions, is_router: bool) -> list[str]:
-    """Sets aside what a router, or the machine that captured, sent itself, and what a router got.
-
-    Returns a line on each capture that has such packets.
-    """
+    """Sets aside what a router, or the capturing machine, sent itself or got. Returns lines on it."""
     unseen = "What the queue dropped of them, no capture shows"
     notes = []
     for index, capture in enumerate(captures if is_router else ()):
@@ -172,10 +169,10 @@ def _of_router(
 
     What it sent (ping, ssh, BGP) bears its own MAC address like all that it forwards, but the TTL
     is as the sender set it. A host that talks with the router alone may look as if it were behind
-    another port, but it has another MAC address. `others` are the other captures' flows.
+    another port, but what answers it is the router's own. `others` are the other captures' flows.
     """
     here: Bool = (told.ways[index] == LEFT) & (told.counts[index] > 0)
-    own = np.zeros(len(capture.flows), np.bool_)
+    own, first = np.zeros((2, len(capture.flows)), np.bool_)
     if not here.any() or len(capture.macs) < len(capture.flows):
         return own, own
     macs = np.array(capture.macs, np.int64)
@@ -186,13 +183,15 @@ def _of_router(
     router_mac, packets = routers.most_common(1)[0]
     if not router_mac:
         return own, own
-    for row in np.flatnonzero(here & (macs == router_mac)).tolist():
-        if told.place.get(capture.flows[row].src, ELSEWHERE) != ELSEWHERE:
-            continue
+    alone = ~forwarded & (told.counts[index] > 0)
+    for row in np.flatnonzero(alone & (macs == router_mac)).tolist():
         ttls = np.unique(capture.columns.ttl[capture.columns.flow == row])
-        own[row] = ttls.size == 1 and int(ttls[0]) in FIRST_TTLS
-    got = here & ~forwarded & (macs != router_mac)
+        first[row] = ttls.size == 1 and int(ttls[0]) in FIRST_TTLS
+        is_away = told.place.get(capture.flows[row].src, ELSEWHERE) == ELSEWHERE
+        own[row] = here[row] and is_away and first[row]
     is_sure = forwarded.any() and packets >= NEARLY_ALL * routers.total()
+    its = {capture.flows[row].src for row in np.flatnonzero(first)} - {flow.src for flow in others}
+    got = here & alone & (macs != router_mac) & capture.flows_with(lambda flow: flow.dst in its)
     # Hosts behind a port that was not captured come with a lower TTL, but so near a bridge that
     # nothing tells them apart: then all that left would be the router's own.
     return own if not own[here].all() else np.zeros_like(own), got & is_sure
