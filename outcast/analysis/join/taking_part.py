@@ -133,7 +133,7 @@ def _leave_out_one_sided(
 
 
 def set_own_aside(captures: Sequence[PortCapture], told: Directions, is_router: bool) -> list[str]:
-    """Sets aside what a router, or the capturing machine, sent itself or got. Returns lines on it."""
+    """Sets aside what a router, or the capturing machine, sent or got itself. Returns lines."""
     unseen = "What the queue dropped of them, no capture shows"
     notes = []
     for index, capture in enumerate(captures if is_router else ()):
