@@ -304,8 +304,11 @@ def _apart_text(rows: Sequence[Row]) -> str:
 
 
 def _state_of(rows: Sequence[Row]) -> State | None:
-    """What made the rows. A computation has no kernel, so it says less than a run."""
-    states = [row.result.state for row in rows]
+    """What made the rows. A computation has no kernel, so it says less than a run.
+
+    Files of measures are those of single rows.
+    """
+    states = [row.result.state.model_copy(update={"measures": None}) for row in rows]
     return next((state for state in states if state.kernel is not None), next(iter(states), None))
 
 
