@@ -56,6 +56,8 @@ def conclude(
     emulated = [run for run in every if not isinstance(run, ModelRun)]
     regimes = _count_regimes(emulated)
     manifests = [run.directory.read_manifest() for run in emulated]
+    taken = [each for claim in recipe.claims for _, each in claim.points]
+    functions = [measures.MEASURES[each.kind].function for each in taken]
     conclusion = Result(
         id=recipe.id,
         **result.words_of(recipe),
@@ -66,7 +68,7 @@ def conclude(
         ],
         points=points,
         failures=failures,
-        state=state.of_runs(made_by, manifests),
+        state=state.of_runs(made_by, manifests, functions),
         profile=noise,
         noise=" and ".join(sorted({_profile(run) for run in emulated})) or "none",
         regimes=regimes,

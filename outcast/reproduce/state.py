@@ -8,7 +8,8 @@ results holds runs of one state, and a table shows results of one state.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -18,6 +19,7 @@ from outcast.engines.kernel.programs import Programs
 from outcast.errors import CommandError, ConfigError
 from outcast.files import write_text
 from outcast.records.run_directory import Manifest
+from outcast.reproduce.registry import Function
 from outcast.sweep.store import SweepDirectory
 
 FILE = "state.json"
@@ -28,7 +30,7 @@ _FILES = (
     *("netlink.py", "units.py", "reproduce/intervals.py", "reproduce/measures.py"),
     *("reproduce/drop_measures.py", "reproduce/model.py"),
 )
-"""Single files of `outcast` that do too."""
+"""Single files of `outcast` that do too. A row's own measures can be in other files: `measures`."""
 _PACKAGES = ("controllers", "topologies")
 _SHOWN = 12
 """Digits of a hash that tell states apart."""
@@ -47,6 +49,10 @@ class MadeBy(handed_in.Record):
 class State(MadeBy):
     """The software that made a result's runs."""
 
+    measures: str | None = Field(
+        default=None,
+        description="a digest of the files of its measures that `code` leaves out; null if none",
+    )
     kernel: str | None = Field(description="release and hash; null for computations")
     root: str | None = Field(description="the root's key; `host` for this machine's programs")
 
@@ -64,6 +70,7 @@ class State(MadeBy):
         parts = [f"outcast {self.outcast} ({at}, code {self.code})"]
         parts += [f"kernel {self.kernel}"] if self.kernel else []
         parts += [f"root {self.root}"] if self.root else []
+        parts += [f"measures {self.measures}"] if self.measures else []
         return ", ".join(parts)
 
 
@@ -128,8 +135,10 @@ def _short(made_by: MadeBy) -> str:
     return f"code {made_by.code} (commit {(made_by.commit or 'unknown')[:_SHOWN]})"
 
 
-def of_runs(made_by: MadeBy, manifests: Sequence[Manifest]) -> State:
-    """The state of runs that this outcast made.
+def of_runs(
+    made_by: MadeBy, manifests: Sequence[Manifest], measures: Iterable[Function] = ()
+) -> State:
+    """The state of runs that this outcast made, and of what is measured of them.
 
     Raises ConfigError: different kernels or roots made them, or the code changed meanwhile.
     """
@@ -143,8 +152,14 @@ def of_runs(made_by: MadeBy, manifests: Sequence[Manifest]) -> State:
                 f"the runs are of different {what}: {' and '.join(known)}; allowed is one, as "
                 "another folder (-o) has, which makes them anew"
             )
+    digest = hashlib.sha256()
+    every = {Path(inspect.getfile(function)) for function in measures}
+    own = sorted(every - {_OURS / "outcast" / name for name in _FILES})
+    for path in own:
+        _add(digest, path, _OURS)
     return State(
         **made_by.model_dump(),
+        measures=digest.hexdigest()[:_HASH_DIGITS] if own else None,
         kernel=kernels[0] if kernels else None,
         root=roots[0][:_SHOWN] if roots else None,
     )

@@ -19,8 +19,9 @@ from outcast.reproduce.pictures.parts import (
     series_of,
 )
 from outcast.reproduce.recipe import Point, Recipe
+from outcast.reproduce.round_trips import segments
 from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines, set_amounts
-from outcast.view.figures.senders import smoothed_rtt_lines, window_lines
+from outcast.view.figures.senders import captured_rtt_lines, window_lines
 from outcast.view.palette import series_colour
 
 
@@ -31,13 +32,14 @@ def _draw_over_time(axes: Axes, lines: list[Line], what: str) -> None:
 
 
 def goodput_and_rtt(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
-    """Figure 2: mean goodput by class, and the smoothed RTT of their sockets over time."""
+    """Figure 2: mean goodput by class, and the round trips of their segments over time."""
     point = panels(recipe, runs)[0]
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
     left.set_title("(a) goodput")
     draw_window_bars(left, runs[point.label])
-    right.set_title("(b) smoothed round-trip time, one run")
-    _draw_over_time(right, smoothed_rtt_lines(runs[point.label][0]), "ms")
+    right.set_title("(b) round-trip time of segments, one run")
+    run = runs[point.label][0]
+    _draw_over_time(right, captured_rtt_lines(run, segments(run).lazy()), "ms")
     return 7.5, 3.0
 
 

@@ -41,7 +41,7 @@ def flow_label(run: Run, flow: FlowRecord) -> str:
 def rtt_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     """Draws figure 2(b): the round trips of each group over time."""
     captured = "rtt" in run.tables
-    lines = _captured_rtt_lines(run) if captured else smoothed_rtt_lines(run)
+    lines = captured_rtt_lines(run, run.scan("rtt")) if captured else _smoothed_rtt_lines(run)
     if not lines:
         return None
     how = "captured, input port to receiver and back" if captured else "smoothed, by senders"
@@ -62,17 +62,17 @@ def _over_time(
     return figure
 
 
-def smoothed_rtt_lines(run: Run) -> list[Line]:
+def _smoothed_rtt_lines(run: Run) -> list[Line]:
     """Returns each group's smoothed round trips in ms over time, from samples of the sockets."""
     return _group_bands(run, _sampled(run, "srtt_us", 1e3))
 
 
-def _captured_rtt_lines(run: Run) -> list[Line]:
+def captured_rtt_lines(run: Run, trips: pl.LazyFrame) -> list[Line]:
+    """Returns each group's round trips in ms over time; `trips` has the table rtt's columns."""
     width_ns = max(1, round(run.summary.duration_s * 1e9 / _BINS))
     place = (pl.col("t") - run.manifest.traffic.t_start_ns) // width_ns
     frame = (
-        run.scan("rtt")
-        .filter(place.is_between(0, _BINS - 1))
+        trips.filter(place.is_between(0, _BINS - 1))
         .group_by("flow", t=(place + 0.5) * width_ns / 1e9)
         .agg(value=pl.median("rtt_ns") / 1e6)
         .collect()
