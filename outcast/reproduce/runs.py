@@ -8,8 +8,8 @@ whose manifest verifies and whose configuration is the one that is asked for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -129,13 +129,13 @@ def load_experiment(config: Path, settings: Mapping[str, Any]) -> Experiment:
 class Needed:
     """The runs of a store that recipes need: how many are finished, and the others by their names.
 
-    `kept` are those whose captures are kept until their fates were compared.
+    `kept` says what becomes of the captures of each.
     """
 
     finished: int
     missing: Mapping[str, Experiment]
     sizes: Mapping[str, Size]
-    kept: Set[str] = frozenset()
+    kept: Mapping[str, Captures] = field(default_factory=dict)
 
     def forecast(self, jobs: int, known: Sequence[Measurement]) -> Forecast:
         """The time and disk that the missing runs need."""
@@ -148,9 +148,11 @@ def needed(
     """Looks which runs are finished. `note` is told of what is set aside; see `take_stock`."""
     experiments = {run.name: run.experiment for run in runs if run.experiment is not None}
     there = take_stock(store, experiments, note)
-    for name in there & {run.name for run in runs if _lacks_effects(run, store)}:
+    kept = {run.name: _captures(run) for run in runs}
+    asking = {run.name for run in runs if _lacks_effects(run, store)}
+    for name in there & (asking | {name for name, kind in kept.items() if kind == "compress"}):
         if not store.run(name).captures.exists():
-            store.set_aside(name, "its captures were dropped, and its fates are asked for")
+            store.set_aside(name, "its captures were dropped, and are asked for")
             there.remove(name)
     missing = {name: run for name, run in experiments.items() if name not in there}
     by_content: dict[str, Size] = {}
@@ -163,8 +165,15 @@ def needed(
             engine = choice.choose(planned).name
             by_content[content] = measured.size_of(run, engine, planned.by(engine)[1])
         sizes[name] = by_content[content]
-    kept = {run.name for run in runs if run.point.fates is not None}
     return Needed(len(there), missing, sizes, kept)
+
+
+def _captures(run: PlannedRun) -> Captures:
+    """What becomes of a run's captures: kept for its fates, or where it names ports."""
+    if run.point.fates is not None:
+        return "keep"
+    named = run.experiment is not None and isinstance(run.experiment.capture.ports, list)
+    return "compress" if named else CAPTURES
 
 
 def make_missing(
@@ -179,7 +188,7 @@ def make_missing(
         Task(
             name=name,
             config=experiment.dump(run),
-            captures="keep" if name in runs.kept else CAPTURES,
+            captures=runs.kept.get(name, CAPTURES),
             exclusive=runs.sizes[name].exclusive,
         )
         for name, run in runs.missing.items()

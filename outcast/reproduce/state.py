@@ -159,7 +159,7 @@ def of_runs(
         _add(digest, path, _OURS)
     return State(
         **made_by.model_dump(),
-        measures=digest.hexdigest()[:_HASH_DIGITS] if own else None,
+        measures=digest.hexdigest()[:_SHOWN] if own else None,
         kernel=kernels[0] if kernels else None,
         root=roots[0][:_SHOWN] if roots else None,
     )
