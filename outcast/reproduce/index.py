@@ -47,7 +47,10 @@ def measured_text(claim: ClaimRecord) -> str:
     text = interval_text(claim.mean, claim.low, claim.high)
     if claim.mean is None or claim.stationary is None:
         return text
-    return f"{text}; stationary: {claim.stationary[0]} of {claim.stationary[1]} runs"
+    text += f"; stationary: {claim.stationary[0]} of {claim.stationary[1]} runs"
+    return (
+        f"{text} ({claim.starved} more but for flows that got nothing)" if claim.starved else text
+    )
 
 
 def claim_text(claim: ShownClaim) -> str:

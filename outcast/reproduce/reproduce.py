@@ -63,7 +63,7 @@ def conclude(
         **result.words_of(recipe),
         mode=mode,
         claims=[
-            result.claim_record(judged, result.stationary_runs(judged.claim, good))
+            result.claim_record(judged, *result.stationary_runs(judged.claim, good))
             for judged in result.evaluate(recipe, points, regimes)
         ],
         points=points,

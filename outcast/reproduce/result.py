@@ -9,13 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from pydantic import Field, field_validator
 
 from outcast import handed_in
+from outcast.analysis.measure import stationarity
 from outcast.errors import InputError, without_folder
 from outcast.files import write_text
 from outcast.records.run import Run
-from outcast.reproduce import measures
+from outcast.reproduce import intervals, measures
 from outcast.reproduce.claims import (
     LEAST_RUNS,
     BoundClaim,
@@ -57,6 +59,11 @@ class ClaimRecord(handed_in.Record):
         default=None,
         description="of the claim's runs, how many show no trend over the interval, and how many "
         "were tested; null if the measure counts over the whole run",
+    )
+    starved: int | None = Field(
+        default=None,
+        description="of the others, in how many some flow got nothing for the whole interval, and "
+        "all else shows no trend; null where that was not looked at",
     )
 
 
@@ -233,9 +240,9 @@ def judged_anew(recipe: Recipe, result: Result) -> Result:
 
     So a wrong sentence or rule can be mended without making runs again.
     """
-    known = {claim.text: claim.stationary for claim in result.claims}
+    known = {claim.text: (claim.stationary, claim.starved) for claim in result.claims}
     claims = [
-        claim_record(judged, known.get(judged.claim.text))
+        claim_record(judged, *known.get(judged.claim.text, (None, None)))
         for judged in evaluate(recipe, result.points, result.regimes)
     ]
     return result.model_copy(update={**words_of(recipe), "claims": claims})
@@ -247,7 +254,9 @@ def words_of(recipe: Recipe) -> dict[str, str]:
     return {name: getattr(recipe, name) for name in names}
 
 
-def claim_record(judged: Judged, stationary: tuple[int, int] | None) -> ClaimRecord:
+def claim_record(
+    judged: Judged, stationary: tuple[int, int] | None, starved: int | None
+) -> ClaimRecord:
     """A judged claim, as result.json has it."""
     interval = judged.measured
     return ClaimRecord(
@@ -260,18 +269,45 @@ def claim_record(judged: Judged, stationary: tuple[int, int] | None) -> ClaimRec
         verdict=judged.verdict,
         note=judged.note,
         stationary=stationary,
+        starved=starved,
     )
 
 
-def stationary_runs(claim: Claim, runs: Mapping[str, Sequence[Run]]) -> tuple[int, int] | None:
-    """Counts a claim's runs that show no trend, and those tested; None if none was."""
+def stationary_runs(
+    claim: Claim, runs: Mapping[str, Sequence[Run]]
+) -> tuple[tuple[int, int] | None, int | None]:
+    """Counts a claim's runs that show no trend, and those tested; then the starved; see ClaimRecord.
+
+    None if none was tested.
+    """
     known = [
-        verdict
+        (verdict, not verdict and _is_starved_alone(run, measure))
         for label, measure in claim.points
         for run in runs.get(label, ())
         if (verdict := measures.is_stationary(run, measure)) is not None
     ]
-    return (sum(known), len(known)) if known else None
+    if not known:
+        return None, None
+    steady, starved = (sum(column) for column in zip(*known, strict=True))
+    return (steady, len(known)), starved
+
+
+def _is_starved_alone(run: Run, measure: Measure) -> bool:
+    """Whether flows got nothing over a measure's interval, and the others show no trend.
+
+    A longer run does not end that: a flow that waits ever longer for its next timeout can get
+    nothing for as long as it runs.
+    """
+    rates = intervals.rates_in(run, intervals.span_of(run, measure.interval))
+    if rates is None:
+        return False
+    rows = np.flatnonzero(rates.goodput_bytes.any(axis=1))
+    if rows.size in (0, len(rates.flows)):
+        return False
+    flows = tuple(rates.flows[row] for row in rows)
+    others = replace(rates, flows=flows, goodput_bytes=rates.goodput_bytes[rows])
+    records = [flow for flow in run.manifest.compared_flows if flow.flow in flows]
+    return stationarity.change(others, records) == ""
 
 
 def finite(value: float) -> float | None:
