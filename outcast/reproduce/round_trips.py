@@ -34,7 +34,7 @@ def segment_rtt_ms(run: Run, measure: Measure) -> float:
     return median / 1e6 if isinstance(median, float) else math.nan
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=128)
 def segments(run: Run) -> pl.DataFrame:
     """The round trips of single segments, with the columns of the table rtt.
 
