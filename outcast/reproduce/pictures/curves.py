@@ -19,7 +19,7 @@ from outcast.reproduce.pictures.parts import (
     series_of,
 )
 from outcast.reproduce.recipe import Point, Recipe
-from outcast.reproduce.round_trips import segments
+from outcast.reproduce.sender_measures import segments
 from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines, set_amounts
 from outcast.view.figures.senders import captured_rtt_lines, window_lines
 from outcast.view.palette import series_colour
