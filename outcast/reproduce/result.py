@@ -282,7 +282,7 @@ def stationary_runs(
     """
     known = [
         (verdict, not verdict and _is_starved_alone(run, measure))
-        for label, measure in claim.points
+        for label, measure in {(at, each.interval): (at, each) for at, each in claim.points}.values()
         for run in runs.get(label, ())
         if (verdict := measures.is_stationary(run, measure)) is not None
     ]

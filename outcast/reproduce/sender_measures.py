@@ -50,7 +50,7 @@ def segments(run: Run) -> pl.DataFrame:
     for flow in run.manifest.compared_flows:
         for port, direction in files:
             back = files.get((port, "out"))
-            if direction == "in" and back and port.startswith(f"{flow.path[1]}-"):
+            if direction == "in" and back and port.rpartition("-")[0] == flow.path[1]:
                 seen = _of_flow(flow, files[port, "in"], back)
                 number = np.full(seen.rtt_ns.size, flow.flow)
                 parts.append(pl.DataFrame([number, seen.sent_ns, seen.rtt_ns], schema=schema))
@@ -61,10 +61,10 @@ def _of_flow(flow: FlowRecord, there: Path, back: Path) -> RoundTrips:
     """The round trips of a flow at a port that its segments come in by; none if they do not."""
     data = read_capture("in", there, frozenset({flow.dst_ip}), foreign=False)
     acks = read_capture("out", back, frozenset({flow.src_ip}), foreign=False)
-    ends = (flow.src_ip, flow.sport, flow.dst_ip)
+    ends = (flow.src_ip, flow.sport, flow.dst_ip, flow.dport)
     trips = []
     for number, key in enumerate(data.flows):
-        if (key.src, key.sport, key.dst) == ends and key.reversed in acks.flows:
+        if (key.src, key.sport, key.dst, key.dport) == ends and key.reversed in acks.flows:
             rows = np.flatnonzero((data.columns.flow == number) & (data.columns.payload_bytes > 0))
             columns = acks.columns
             mine = columns.flow == acks.flows.index(key.reversed)

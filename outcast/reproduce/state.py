@@ -153,7 +153,7 @@ def of_runs(
                 "another folder (-o) has, which makes them anew"
             )
     digest = hashlib.sha256()
-    every = {Path(inspect.getfile(function)) for function in measures}
+    every = {Path(inspect.getfile(function)).resolve() for function in measures}
     own = sorted(every - {_OURS / "outcast" / name for name in _FILES})
     for path in own:
         _add(digest, path, _OURS)
