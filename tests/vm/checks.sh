@@ -133,8 +133,8 @@ check_h3() {
             --set transport.congestion_control=bic --set duration=4s \
             --set 'analysis.windows=[2s,4s]' --set "queue=$queue" -o "results/h3-$number"
         holds "results/h3-$number/summary.json" \
-            "document['noise']['s1-eth1']['mean_of_nominal'] < 1.02
-            or any('less than its rate' in warning for warning in document['warnings'])"
+            "(document['noise']['s1-eth1']['mean_of_nominal'] < 1.02
+            or any('less than its rate' in warning for warning in document['warnings']))"
     done
 }
 
