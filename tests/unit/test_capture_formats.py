@@ -564,6 +564,8 @@ def test_a_device_that_programs_write_to_is_no_live_capture(tmp_path):
     (tmp_path / "12" / "fdinfo" / "3").write_text("pos:\t0\nflags:\t0100001\n")
     (tmp_path / "12" / "comm").write_text("bash\n")
     sequence.refuse_live([Path(os.devnull)], tmp_path)
+    # Reading says what is wrong with a file that cannot be looked at.
+    sequence.refuse_live([Path("a" * 300)], tmp_path)
 
 
 def test_a_capture_that_grows_while_it_is_read_is_refused(tmp_path, monkeypatch):

@@ -127,10 +127,10 @@ def refuse_live(files: Sequence[Path], processes: Path = Path("/proc")) -> None:
     Without root, only processes of the same user are seen.
     """
     wanted: dict[tuple[int, int], Path] = {}
-    for file in filter(Path.is_file, files):
+    for file in files:
         with contextlib.suppress(OSError, ValueError):
-            status = file.stat()
-            wanted[status.st_dev, status.st_ino] = file
+            if file.is_file():
+                wanted[(status := file.stat()).st_dev, status.st_ino] = file
     ends = time.monotonic() + _SCAN_S
     with contextlib.suppress(OSError), os.scandir(processes) as entries:
         for entry in entries:
