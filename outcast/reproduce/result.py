@@ -211,6 +211,7 @@ def _judge(
         logarithmic=measures.is_logarithmic(claim.measure),
         limits=measures.limits(claim.measure),
         seeds=by_point(claim.measure, paired=True),
+        lesser_seeds=by_point(claim.points[-1][1], paired=True),
     )
 
 

@@ -37,7 +37,8 @@ the recipe. A claim that compares two points has it in itself. The control chang
 Where the seeds of a ratio at one point have two modes (outcast/reproduce/modes.py), the mean is no
 summary. Then the seeds that the claim accepts are counted: it is reproduced if the exact interval
 of their share lies above one half, of another size or contradicted if it lies below. The control
-is compared with them by ranks.
+is compared with them by ranks. So are two points of which one has two modes: the order of the
+ratios then decides, reproduced or contradicted, and not the quotient of their means.
 
 A claim that accepts its `none` is refused when its recipe is read (outcast/reproduce/recipe.py).
 Fewer than five runs give no verdict.
@@ -127,11 +128,13 @@ def judge(
     logarithmic: bool,
     limits: Limits = UNLIMITED,
     seeds: Mapping[str, Sequence[float]] | None = None,
+    lesser_seeds: Mapping[str, Sequence[float]] | None = None,
 ) -> Judged:
     """The verdict on one claim.
 
     `values` has the measure of every seed by point label; `lesser_values` the second measure of
-    an order. `seeds` has each run's own value, where `values` are made to average as the source's.
+    an order. `seeds` and `lesser_seeds` have each run's own value, where these are made to average
+    as the source's.
     """
     is_order = isinstance(claim, OrderClaim)
     is_paired = isinstance(claim, OrderClaim) and claim.greater == claim.lesser
@@ -162,8 +165,13 @@ def judge(
         return Judged(claim, measured, None, None)
     own = values if seeds is None else seeds
     each = _known(own.get(claim.at, ()))
-    is_ratio = logarithmic and len(claim.points) == 1 and min(each, default=0) > 0
-    is_split = is_ratio and modes.two_modes(each) is not None
+    has_two_modes = logarithmic and modes.two_modes(each) is not None
+    if logarithmic and is_order and not is_paired:
+        own_lesser = lesser_values if lesser_seeds is None else lesser_seeds
+        others = _known(own_lesser[claim.points[1][0]])
+        if has_two_modes or modes.two_modes(others) is not None:
+            return _by_ranks(claim, measured, each, others)
+    is_split = has_two_modes and len(claim.points) == 1
     if is_split:
         here = each
         judged = _by_seeds(claim, measured, each)
@@ -178,6 +186,17 @@ def judge(
     there = _known(own.get(label, ())) if is_split else of_runs(label)
     found = _against_control(judged, here, there, logarithmic, limits, by_ranks=is_split)
     return replace(found, note=" and ".join(filter(None, (judged.note, found.note))))
+
+
+def _by_ranks(
+    claim: Claim, measured: Interval, ours: Sequence[float], theirs: Sequence[float]
+) -> Judged:
+    """The verdict on an order of two points' ratios where the seeds of one have two modes."""
+    is_above, p = _ranks(ours, theirs)
+    verdict = Verdict.REPRODUCED if is_above else Verdict.CONTRADICTED
+    if p > 1 - statistics.LEVEL:
+        verdict = Verdict.INCONCLUSIVE
+    return Judged(claim, measured, verdict, p, "two modes: by ranks")
 
 
 def _by_seeds(claim: Claim, measured: Interval, here: Sequence[float]) -> Judged:
@@ -236,17 +255,22 @@ def _p_beyond(
     claim: Claim, here: Sequence[float], there: Sequence[float], kind: Kind, *, by_ranks: bool
 ) -> float:
     """The p of a difference in the claim's direction, of means or of ranks; 1 in the other one."""
-    if by_ranks:  # Mann and Whitney
-        from scipy.stats import mannwhitneyu
-
-        ranks = mannwhitneyu(here, there)
-        is_above = 2 * ranks.statistic > len(here) * len(there)
-        return float(ranks.pvalue) if is_above == claim.rises() else 1.0
+    if by_ranks:
+        is_above, p = _ranks(here, there)
+        return p if is_above == claim.rises() else 1.0
     apart = statistics.estimate_difference(here, there, kind)
     equal = 1.0 if kind == "geometric" else 0.0
     value = apart.interval.value
     is_beyond = value is not None and (value > equal if claim.rises() else value < equal)
     return apart.p_value(equal) if is_beyond else 1.0
+
+
+def _ranks(ours: Sequence[float], theirs: Sequence[float]) -> tuple[bool, float]:
+    """Whether most of ours are greater than theirs, and the p of Mann and Whitney's test."""
+    from scipy.stats import mannwhitneyu
+
+    ranks = mannwhitneyu(ours, theirs)
+    return 2 * ranks.statistic > len(ours) * len(theirs), float(ranks.pvalue)
 
 
 def decide(claim: Claim, measured: Interval, *, logarithmic: bool) -> Verdict:

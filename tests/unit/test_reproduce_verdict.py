@@ -406,6 +406,38 @@ def test_each_runs_own_values_tell_whether_there_are_two_modes():
     assert found.measured.value == pytest.approx(8)
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        # The mean of ours is less only by two seeds in which the other side has the link.
+        ([3.0, 3.1, 3.2, 3.3, 3.4, 1e-4, 2e-4], [1.0, 1.1, 1.2, 1.3, 1.4], Verdict.INCONCLUSIVE),
+        ([*[3.0, 3.1, 3.2, 3.3] * 3, 1e-4, 2e-4], [1.0, 1.1, 1.2, 1.3] * 3, Verdict.REPRODUCED),
+        # The mean of ours is greater by two seeds alone.
+        ([*[1.0, 1.1, 1.2, 1.3] * 3, 900, 950], [3.0, 3.1, 3.2, 3.3] * 3, Verdict.CONTRADICTED),
+        ([1.0, 1.1, 1.2, 1.3] * 3, [*[3.0, 3.1, 3.2, 3.3] * 3, 1e-4, 2e-4], Verdict.CONTRADICTED),
+        ([*[1.0, 1.1, 1.2, 1.3] * 3, 900, 950], [1.05, 1.15, 1.25, 1.28] * 3, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_an_order_with_two_modes_is_judged_by_ranks(ours, theirs, expected):
+    judged = judge(ORDER, {"A": ours, "B": theirs}, {"B": theirs}, logarithmic=True)
+    assert judged.verdict is expected
+    assert judged.note == "two modes: by ranks"
+    assert (judged.p <= 0.05) is (expected is not Verdict.INCONCLUSIVE)
+
+
+def test_an_order_looks_for_two_modes_in_the_runs_own_values():
+    means = {"A": [2.0, 2.1, 2.2, 2.3, 2.4], "B": [1.0, 1.1, 1.2, 1.3, 1.4]}
+    own = {"A": [2.0, 2.1, 2.2, 2.3, 2.4], "B": [1.0, 1.1, 1.2, 900, 950]}
+    found = judge(ORDER, means, means, logarithmic=True, seeds=own, lesser_seeds=own)
+    assert found.note == "two modes: by ranks"
+    assert found.verdict is Verdict.INCONCLUSIVE
+    # One outlier is no mode.
+    odd = {**own, "B": [1.0, 1.1, 1.2, 1.3, 950]}
+    for seeds in (None, odd):
+        found = judge(ORDER, means, means, logarithmic=True, seeds=seeds, lesser_seeds=seeds)
+        assert found.note == ""
+
+
 @pytest.mark.parametrize("of", range(1, 21))
 def test_a_share_differs_from_one_half_where_its_interval_leaves_it_out(of):
     for count in range(of + 1):
