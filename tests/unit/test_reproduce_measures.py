@@ -251,6 +251,15 @@ def test_the_least_of_the_far_flows_and_their_round_trips(analysed, tmp_path):
     assert take(run, "median_rtt_ms", hops=2) == pytest.approx(0.5)
 
 
+def test_retransmissions_are_those_of_a_flow(analysed, tmp_path):
+    run = changed(analysed, tmp_path, {})
+    of_class = run.summary.classes["3"]
+    run.summary.classes["3"] = of_class.model_copy(update={"retransmits": 6 * of_class.flows})
+    assert take(run, "retransmits_per_flow", hops=3) == 6
+    run.summary.classes["3"] = of_class.model_copy(update={"retransmits": None})
+    assert math.isnan(take(run, "retransmits_per_flow", hops=3))
+
+
 def test_measures_that_a_run_does_not_have(analysed):
     run = Run(analysed.path)
     for kind in ("class_ratio", "class_share", "timeouts_per_flow", "halted_s_per_flow"):
