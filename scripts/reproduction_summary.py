@@ -79,12 +79,11 @@ def meter_text(rows: Sequence[Row]) -> str:
         if not measures.is_logarithmic(main):
             continue
         for point in result.points:
-            words = point.regimes or result.regimes
             values = [value for value in point.values.get(describe(main), ()) if value]
-            if len(words) == 1 and len(values) >= LEAST_RUNS:
+            if len(point.regimes) == 1 and len(values) >= LEAST_RUNS:
                 key = f"{result.noise} {point.config} {point.set} {describe(main)}"
                 spread = statistics.stdev(math.log(value) for value in values)
-                spreads.setdefault(next(iter(words)), {})[key] = spread
+                spreads.setdefault(next(iter(point.regimes)), {})[key] = spread
     if not {MIXED, LOCKED} <= spreads.keys():
         return ""
     mixed, locked = (sorted(spreads[word].values()) for word in (MIXED, LOCKED))

@@ -39,11 +39,8 @@ def _sides(run: Run, measure: Measure) -> tuple[list[tuple[float, int]], float]:
     else:
         classes = whole.classes
         furthest, nearest = (str(pick(map(int, classes), default=0)) for pick in (max, min))
-        names = {
-            "outcast_ratio": (furthest, nearest),
-            "class_ratio": (furthest, str(measure.hops)),
-            "class_share": (str(measure.hops),),
-        }[measure.kind]
+        is_share = measure.kind == "class_share"
+        names = [str(measure.hops)] if is_share else [furthest, nearest]
         known = [
             (classes[name].mean_goodput_bps, classes[name].flows)
             for name in names

@@ -174,15 +174,6 @@ def least_goodput_bps(run: Run, measure: Measure) -> float:
     return min((of_class.min_goodput_bps for of_class in classes), default=math.nan)
 
 
-@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
-def class_ratio(run: Run, measure: Measure) -> float:
-    """Mean goodput of the class with the most hops over that of another class."""
-    whole = window(run, measure)
-    other = whole.classes.get(str(measure.hops))
-    furthest = whole.classes[max(whole.classes, key=int)]
-    return _mean_bps(whole, furthest) / _mean_bps(whole, other) if other else math.nan
-
-
 @measure(has_interval=True, limits=SHARE)
 def least_of_far(run: Run, measure: Measure) -> float:
     """The least goodput of the flows with the most hops, over the mean of these flows."""

@@ -64,7 +64,7 @@ def conclude(
         mode=mode,
         claims=[
             result.claim_record(judged, *result.stationary_runs(judged.claim, good))
-            for judged in result.evaluate(recipe, points, regimes)
+            for judged in result.evaluate(recipe, points)
         ],
         points=points,
         failures=failures,

@@ -19,7 +19,6 @@ from outcast.files import write_text
 from outcast.records.run import Run
 from outcast.reproduce import intervals, measures
 from outcast.reproduce.claims import (
-    LEAST_RUNS,
     BoundClaim,
     Claim,
     Measure,
@@ -77,22 +76,17 @@ class PointRecord(handed_in.Record):
     set: dict[str, object]
     seeds: list[int]
     values: dict[str, list[float | None]] = Field(description="by measure, a value for each seed")
-    locked: list[int] | None = Field(
-        default=None, description="seeds of phase-locked runs; null where it was not recorded"
-    )
+    locked: list[int] = Field(description="the seeds of phase-locked runs")
     rivals: dict[str, float] = Field(
         default_factory=dict,
         description="by the kind of a ratio of goodputs, the flows of its first side for each of "
         "the other",
     )
-    floor: dict[str, list[int]] | None = Field(
-        default=None,
+    floor: dict[str, list[int]] = Field(
         description="by measure, the seeds whose value is a bound, because flows got a segment at "
-        "most; null where it was not recorded",
+        "most"
     )
-    regimes: dict[str, int] | None = Field(
-        default=None, description="how many runs had each regime; null where it was not recorded"
-    )
+    regimes: dict[str, int] = Field(description="how many runs had each regime of noise")
 
 
 class FailureRecord(handed_in.Record):
@@ -151,29 +145,25 @@ class Result(handed_in.Record):
         return f"{self.command} -o NEW"
 
 
-def evaluate(
-    recipe: Recipe, points: Sequence[PointRecord], regimes: Mapping[str, int]
-) -> list[Judged]:
+def evaluate(recipe: Recipe, points: Sequence[PointRecord]) -> list[Judged]:
     """The verdict on every claim, from the values of the points alone.
 
-    Phase-locked runs give no verdict. Where a result does not say which runs are, a point has none
-    if too few others can be left; and if not even each point's number is known, the row has none
-    where most runs of which `regimes` tells are.
+    Phase-locked runs give no verdict.
     """
     judged = []
     for claim in recipe.claims:
         labels = dict(needed_points(claim))
-        found = {p.label: _locked(p, regimes) for p in points if p.label in labels}
-        locked = {label: seeds for label, (seeds, _) in found.items()}
-        of_claim = _judge(recipe, points, claim, locked)
+        locked = {point.label: point for point in points if point.label in labels and point.locked}
+        of_claim = _judge(recipe, points, claim, {at: set(p.locked) for at, p in locked.items()})
         if of_claim.verdict is None:
             # What was measured is shown all the same.
             of_claim = replace(_judge(recipe, points, claim, {}), verdict=None, p=None)
-        notes = dict.fromkeys(note for seeds, note in found.values() if seeds)
-        if bounds := _at_floor(points, claim):
-            notes[bounds] = None
-        texts = [of_claim.note] if of_claim.note else []
-        judged.append(replace(of_claim, note=" and ".join([*notes, *texts])))
+        notes = [
+            f"{len(point.locked)} of {len(point.seeds)} runs at {label} are {LOCKED}"
+            for label, point in locked.items()
+        ]
+        texts = filter(None, [*notes, _at_floor(points, claim), of_claim.note])
+        judged.append(replace(of_claim, note=" and ".join(texts)))
     return judged
 
 
@@ -181,7 +171,7 @@ def _at_floor(points: Sequence[PointRecord], claim: Claim) -> str:
     """How many of a claim's values are censored, in words; empty if none is known to be."""
     by_label = {point.label: point for point in points}
     counts = [
-        len((by_label[label].floor or {}).get(describe(measure), ()))
+        len(by_label[label].floor.get(describe(measure), ()))
         for label, measure in needed_points(claim)
         if label in by_label
     ]
@@ -224,25 +214,6 @@ def values_of(
     return values if paired else measures.as_means(values, measure, point.rivals)
 
 
-def _locked(point: PointRecord, regimes: Mapping[str, int]) -> tuple[set[int], str]:
-    """The seeds of a point that give no verdict, and why; see `evaluate`."""
-    if point.locked is not None:
-        return set(point.locked), _told(point, len(point.locked))
-    if point.regimes is not None:
-        count = point.regimes.get(LOCKED, 0)
-        few = len(point.seeds) - count < LEAST_RUNS
-        note = _told(point, count)
-    else:
-        told = sum(count for word, count in regimes.items() if word != "unknown")
-        few = 2 * regimes.get(LOCKED, 0) > told
-        note = f"most runs of this row are {LOCKED}"
-    return set(point.seeds) if few else set(), note
-
-
-def _told(point: PointRecord, locked: int) -> str:
-    return f"{locked} of {len(point.seeds)} runs at {point.label} are {LOCKED}"
-
-
 def judged_anew(recipe: Recipe, result: Result) -> Result:
     """The result with the recipe's present words and claims, judged by the present rules.
 
@@ -251,7 +222,7 @@ def judged_anew(recipe: Recipe, result: Result) -> Result:
     known = {claim.text: (claim.stationary, claim.starved) for claim in result.claims}
     claims = [
         claim_record(judged, *known.get(judged.claim.text, (None, None)))
-        for judged in evaluate(recipe, result.points, result.regimes)
+        for judged in evaluate(recipe, result.points)
     ]
     return result.model_copy(update={**words_of(recipe), "claims": claims})
 

@@ -270,7 +270,7 @@ def _ranks(ours: Sequence[float], theirs: Sequence[float]) -> tuple[bool, float]
     from scipy.stats import mannwhitneyu
 
     ranks = mannwhitneyu(ours, theirs)
-    return 2 * ranks.statistic > len(ours) * len(theirs), float(ranks.pvalue)
+    return bool(2 * ranks.statistic > len(ours) * len(theirs)), float(ranks.pvalue)
 
 
 def decide(claim: Claim, measured: Interval, *, logarithmic: bool) -> Verdict:

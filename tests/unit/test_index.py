@@ -238,7 +238,14 @@ def make_result(
         verdict=verdict,
     )
     point = PointRecord(
-        label="twelve", config="p3c", set={"duration": "1s"}, seeds=[1, 2], values={"ratio": [6, 7]}
+        label="twelve",
+        config="p3c",
+        set={"duration": "1s"},
+        seeds=[1, 2],
+        values={"ratio": [6, 7]},
+        locked=[],
+        floor={},
+        regimes={},
     )
     return Result(
         id=name,
@@ -420,8 +427,9 @@ def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_
     assert known.reason
     said = {"differs": "nothing", "reason": "a wrong reason", "unjudged": "what a claim judges now"}
     values = {describe(known.claims[0].measure): [1.9, 2, 2.1, 1.95, 2.05]}
-    red = PointRecord(label="RED", config="c", set={}, seeds=[1, 2, 3, 4, 5], values=values)
     made = make_result("P14-P15", Verdict.CONTRADICTED)
+    of_red = {"label": "RED", "seeds": [1, 2, 3, 4, 5], "values": values}
+    red = made.points[0].model_copy(update=of_red)
     stored = tmp_path / docs.RESULTS
     stored.mkdir(parents=True)
     write_result(stored, made.model_copy(update={**said, "points": [red]}))

@@ -63,7 +63,6 @@ def take(run: Run, kind: str, **more: Any) -> float:
 RATIOS = (
     ("outcast_ratio", {}),
     ("outcast_ratio", {"interval": "second_half"}),
-    ("class_ratio", {"hops": 2}),
     ("group_ratio", {"group": 0}),
     ("compared_groups", {"by": "hops", "label": "3-hop", "over": "2-hop"}),
 )
@@ -262,7 +261,7 @@ def test_retransmissions_are_those_of_a_flow(analysed, tmp_path):
 
 def test_measures_that_a_run_does_not_have(analysed):
     run = Run(analysed.path)
-    for kind in ("class_ratio", "class_share", "timeouts_per_flow", "halted_s_per_flow"):
+    for kind in ("class_share", "timeouts_per_flow", "halted_s_per_flow"):
         assert math.isnan(take(run, kind, hops=9))
     assert math.isnan(take(run, "group_ratio", group=9))
     assert math.isnan(take(run, "workload_goodput_bps"))
@@ -304,7 +303,7 @@ def test_an_order_of_two_measures(analysed, tmp_path):
     assert claim.points[1] == ("A", lesser)
     made = recipe_of(Point(label="A", config="none"), claim)
     point = reproduce._point(made, "quick", made.points[0], [*zip((1, 2), runs, strict=True)])
-    (judged,) = result.evaluate(made, [point], {})
+    (judged,) = result.evaluate(made, [point])
     assert judged.measured.value == pytest.approx(3.5e6)
     assert judged.verdict is None
 

@@ -312,17 +312,22 @@ def test_a_claim_has_to_differ_from_its_control():
 # --- the estimator
 
 
+def point_of(
+    label: str, values: dict[str, list[float]], seeds: list[int], **more: Any
+) -> result.PointRecord:
+    rest = {"config": "c", "set": {}, "locked": [], "floor": {}, "regimes": {}, **more}
+    return result.PointRecord(label=label, values=values, seeds=seeds, **rest)
+
+
 def test_a_ratio_is_that_of_the_means_and_not_of_the_seeds_that_starve_most():
     # Two of five seeds got one segment: 1,690 times less. Their mean of logarithms says 60 times.
     ratios = [6.0, 7.0, 5.0, 1690.0, 1690.0]
     values = {result.describe(RATIO): ratios}
-    point = result.PointRecord(
-        label="A", config="c", set={}, seeds=[1, 2, 3, 4, 5], values=values, locked=[]
-    )
+    point = point_of("A", values, [1, 2, 3, 4, 5])
 
     def measured(**more: Any) -> Any:
         record = point.model_copy(update=more)
-        (judged,) = result.evaluate(recipe_with(size()), [record], {})
+        (judged,) = result.evaluate(recipe_with(size()), [record])
         return judged.measured
 
     near = [1 / (12 * ratio + 1) for ratio in ratios]
@@ -509,14 +514,11 @@ def test_claims_without_a_verdict_take_no_part_in_the_correction():
 # --- the regime
 
 
-def ratios_at(label: str, locked: list[int] | None, **more: Any) -> result.PointRecord:
+def ratios_at(label: str, locked: list[int], **more: Any) -> result.PointRecord:
     values = {result.describe(RATIO): [7.0, 7.1, 7.2, 6.9, 6.8, 7.05]}
     if label != "A":
         values = {result.describe(RATIO): [1.0, 1.1, 0.9, 1.0, 1.05, 0.95]}
-    seeds = [1, 2, 3, 4, 5, 6]
-    return result.PointRecord(
-        label=label, config="c", set={}, seeds=seeds, values=values, locked=locked, **more
-    )
+    return point_of(label, values, [1, 2, 3, 4, 5, 6], locked=locked, **more)
 
 
 def recipe_with(*claims: Claim) -> Any:
@@ -525,31 +527,25 @@ def recipe_with(*claims: Claim) -> Any:
 
 
 def test_phase_locked_runs_give_no_verdict():
-    def judged(point: result.PointRecord, regimes: dict[str, int]) -> Any:
+    def judged(point: result.PointRecord) -> Any:
         (without,) = CONTROL
         control = ratios_at(without, [])
-        (of_claim,) = result.evaluate(recipe_with(size()), [point, control], regimes)
+        (of_claim,) = result.evaluate(recipe_with(size()), [point, control])
         return of_claim
 
-    free = judged(ratios_at("A", []), {})
+    free = judged(ratios_at("A", []))
     assert (free.verdict, free.note) == (Verdict.REPRODUCED, "")
     # Five others are left, and they are judged; four are none.
-    left = judged(ratios_at("A", [3]), {})
+    left = judged(ratios_at("A", [3]))
     assert (left.verdict, left.measured.n) == (Verdict.REPRODUCED, 5)
     assert left.note == "1 of 6 runs at A are phase-locked"
-    few = judged(ratios_at("A", [3, 4]), {})
+    few = judged(ratios_at("A", [3, 4]))
     assert (few.verdict, few.p, few.measured.n) == (None, None, 6)
     # Runs of a control are runs too.
     (without,) = CONTROL
     points = [ratios_at("A", []), ratios_at(without, [1, 2])]
-    (judged_by_few,) = result.evaluate(recipe_with(size()), points, {})
+    (judged_by_few,) = result.evaluate(recipe_with(size()), points)
     assert judged_by_few.verdict is Verdict.UNCONTROLLED
-    # Results of before hold only numbers, of a point or of the row.
-    assert judged(ratios_at("A", None, regimes={"phase-locked": 1, "mixed": 5}), {}).verdict
-    assert judged(ratios_at("A", None, regimes={"phase-locked": 2}), {}).verdict is None
-    assert judged(ratios_at("A", None), {"phase-locked": 3, "mixed": 3, "unknown": 9}).verdict
-    row = judged(ratios_at("A", None), {"phase-locked": 4, "mixed": 3, "unknown": 9})
-    assert (row.verdict, row.note) == (None, "most runs of this row are phase-locked")
 
 
 def test_a_verdict_names_its_noise():
@@ -595,16 +591,16 @@ def test_what_holds_is_said_at_a_glance():
 def test_values_at_the_floor_are_called_censored():
     claim = BoundClaim(text="t", measure=RATIO, at="A", at_least=1, none=1)
     control = ratios_at("A, without the effect", [])
-    for floor, is_told in (({result.describe(RATIO): [1, 2]}, True), ({}, False), (None, False)):
+    for floor, is_told in (({result.describe(RATIO): [1, 2]}, True), ({}, False)):
         points = [ratios_at("A", [], floor=floor), control]
-        (judged,) = result.evaluate(recipe_with(claim), points, {})
+        (judged,) = result.evaluate(recipe_with(claim), points)
         assert ("censored values: 2" in judged.note) is is_told
     # Those of a control and of both points count.
     points = [ratios_at("A", []), ratios_at(control.label, [], floor={result.describe(RATIO): [1]})]
-    (judged,) = result.evaluate(recipe_with(claim), points, {})
+    (judged,) = result.evaluate(recipe_with(claim), points)
     assert "censored values: 1" in judged.note
     both = [ratios_at(label, [], floor={result.describe(RATIO): [3]}) for label in "AB"]
-    (judged,) = result.evaluate(recipe_with(ORDER), both, {})
+    (judged,) = result.evaluate(recipe_with(ORDER), both)
     assert "censored values: 2" in judged.note
 
 
@@ -640,11 +636,10 @@ def test_the_meters_word_is_compared_with_the_spread_of_seeds():
     shown = []
     for number, (word, reach) in enumerate([("mixed", 1.1), ("phase-locked", 30.0)] * 4):
         values = {result.describe(measure): [1.0, reach, 1.0, reach, 1.0]}
-        point = result.PointRecord(
-            label=label, config=str(number), set={}, seeds=[1, 2, 3, 4, 5], values=values
-        )
+        seeds = [1, 2, 3, 4, 5]
+        point = point_of(label, values, seeds, config=str(number), regimes={word: 5})
         made = result_of((0.001, Verdict.REPRODUCED))
-        update = {"id": "P3", "points": [point], "regimes": {word: 5}, "noise": "x"}
+        update = {"id": "P3", "points": [point], "noise": "x"}
         shown += together.judge([made.model_copy(update=update)])
     text = reproduction_summary.meter_text(shown)
     assert "0.0522 at 4 points whose runs are all mixed" in text
@@ -652,6 +647,8 @@ def test_the_meters_word_is_compared_with_the_spread_of_seeds():
     assert "p = 0.0" in text
     assert reproduction_summary.meter_text(shown[:1]) == ""
     # Where the meter knows nothing, its reader should know how far seeds lie apart.
-    more = shown[0].result.model_copy(update={"regimes": {"unknown": 5}, "noise": "y"})
+    (known,) = shown[0].result.points
+    point = known.model_copy(update={"regimes": {"unknown": 5}})
+    more = shown[0].result.model_copy(update={"points": [point], "noise": "y"})
     text = reproduction_summary.meter_text([*shown, *together.judge([more])])
     assert "0.0522 at 1 points whose runs are all unknown" in text
