@@ -119,14 +119,19 @@ def chains_over_lots(run: Run, hops: int | None, lot_packets: int | None) -> flo
 
 @measure(limits=NOT_NEGATIVE, is_logarithmic=True)
 def loss_ratio(run: Run, _measure: Measure) -> float:
-    """The loss rate of the port of the class with the fewest hops over that of the other ports."""
+    """The loss rate of the port of the class with the fewest hops over that of the other ports.
+
+    Where one side lost nothing, it counts as if it had lost half a packet.
+    """
     drops, traffic = run.summary.drops, run.manifest.traffic
     least = min((port.hops for port in drops.values() if port.hops), default=None)
     nearest = [name for name, port in drops.items() if port.hops == least]
     packets = run.scan("packets").filter(pl.col("t_in") < traffic.t_start_ns + traffic.duration_ns)
     is_near = pl.col("ingress").cast(pl.String).is_in(nearest)
-    rates = dict(packets.group_by(is_near).agg(_LOST.mean()).collect().rows())
-    return rates.get(True, math.nan) / rates[False] if rates.get(False) else math.nan
+    counts = packets.group_by(is_near).agg(_LOST.sum().cast(pl.Float64), pl.len()).collect()
+    rates = {side: max(lost, 0.5) / packets for side, lost, packets in counts.rows()}
+    is_known = len(rates) == 2 and counts["verdict"].sum() > 0
+    return rates[True] / rates[False] if is_known else math.nan
 
 
 def dense_blackouts(run: Run) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -157,7 +158,7 @@ def evaluate(recipe: Recipe, points: Sequence[PointRecord]) -> list[Judged]:
         of_claim = _judge(recipe, points, claim, {at: set(p.locked) for at, p in locked.items()})
         if of_claim.verdict is None:
             # What was measured is shown all the same.
-            of_claim = replace(_judge(recipe, points, claim, {}), verdict=None, p=None)
+            of_claim = replace(_judge(recipe, points, claim, {}), verdict=None, p=None, note="")
         notes = [
             f"{len(point.locked)} of {len(point.seeds)} runs at {label} are {LOCKED}"
             for label, point in locked.items()
@@ -194,22 +195,50 @@ def _judge(
 
     # Two measures of one point are compared run by run, so each run's ratio counts as it is.
     paired = isinstance(claim, OrderClaim) and claim.greater == claim.lesser
+    first, last = claim.points[0], claim.points[-1]
+    own, own_lesser = by_point(first[1], paired=True), by_point(last[1], paired=True)
+    if isinstance(claim, OrderClaim) and measures.is_logarithmic(claim.measure):
+        _tie(
+            [
+                (own[first[0]], _bounds(points, *first)),
+                (own_lesser[last[0]], _bounds(points, *last)),
+            ]
+        )
     return judge(
         claim,
-        by_point(claim.measure, paired=paired),
-        by_point(claim.points[-1][1], paired=paired),
+        own if paired else by_point(first[1], paired=False),
+        own_lesser if paired else by_point(last[1], paired=False),
         logarithmic=measures.is_logarithmic(claim.measure),
         limits=measures.limits(claim.measure),
-        seeds=by_point(claim.measure, paired=True),
-        lesser_seeds=by_point(claim.points[-1][1], paired=True),
+        seeds=own,
+        lesser_seeds=own_lesser,
     )
+
+
+def _bounds(points: Sequence[PointRecord], label: str, measure: Measure) -> list[int]:
+    """The places of a point's values that are bounds, because flows got a segment at most."""
+    (point,) = (point for point in points if point.label == label)
+    return [point.seeds.index(seed) for seed in point.floor.get(describe(measure), ())]
+
+
+def _tie(sides: Sequence[tuple[list[float], Sequence[int]]]) -> None:
+    """Makes bounds of both sides equal. Two bounds have no order: one can be of a shorter part."""
+    for is_beyond, nearer in (((1.0).__lt__, min), ((1.0).__gt__, max)):
+        found = [
+            [(values, at) for at in places if is_beyond(values[at])] for values, places in sides
+        ]
+        if all(found):
+            bound = nearer(values[at] for of_side in found for values, at in of_side)
+            for values, at in itertools.chain(*found):
+                values[at] = bound
 
 
 def values_of(
     point: PointRecord, measure: Measure, without: Collection[int] = (), *, paired: bool = False
 ) -> list[float]:
     """A point's value for every seed, with NaN for none, so that means of them are the source's."""
-    known = zip(point.seeds, point.values.get(describe(measure), ()), strict=False)
+    nothing = [None] * len(point.seeds)
+    known = zip(point.seeds, point.values.get(describe(measure), nothing), strict=True)
     values = [math.nan if value is None or seed in without else value for seed, value in known]
     return values if paired else measures.as_means(values, measure, point.rivals)
 

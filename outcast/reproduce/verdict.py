@@ -31,14 +31,14 @@ the recipe. A claim that compares two points has it in itself. The control chang
 * *agrees, control not run*: the claim is accepted, and no five runs show it without the effect.
 * *inconclusive*: what would be reproduced cannot be told apart from its control.
 * *same direction, other size*, or *contradicted*: of a size that nothing of the interval has, the
-  control decides whether the direction is there. It does so alone where `none` is an expectation.
-  Where `none` is equality, a ratio of 1, the interval has to lie on the reported side of it too.
+  control decides whether the direction is there. It does so alone for a size whose `none` is an
+  expectation. Else the interval has to lie on the reported side of `none` too.
 
-Where the seeds of a ratio at one point have two modes (outcast/reproduce/modes.py), the mean is no
-summary. Then the seeds that the claim accepts are counted: it is reproduced if the exact interval
-of their share lies above one half, of another size or contradicted if it lies below. The control
-is compared with them by ranks. So are two points of which one has two modes: the order of the
-ratios then decides, reproduced or contradicted, and not the quotient of their means.
+Ratios of two points, and those of a point and its control, are compared by ranks: a few runs in
+which one side has the whole link would move a mean of logarithms anywhere. Where the seeds of a
+ratio at one point have two modes (outcast/reproduce/modes.py), the mean is no summary. Then the
+seeds that the claim accepts are counted: it is reproduced if the exact interval of their share lies
+above one half, of another size or contradicted if it lies below.
 
 A claim that accepts its `none` is refused when its recipe is read (outcast/reproduce/recipe.py).
 Fewer than five runs give no verdict.
@@ -138,6 +138,8 @@ def judge(
     """
     is_order = isinstance(claim, OrderClaim)
     is_paired = isinstance(claim, OrderClaim) and claim.greater == claim.lesser
+    own = values if seeds is None else seeds
+    own_lesser = lesser_values if lesser_seeds is None else lesser_seeds
 
     def of_runs(label: str) -> list[float]:
         """The measure of each run; of two at one point, their difference or quotient."""
@@ -148,55 +150,53 @@ def judge(
         return [a / b if logarithmic else a - b for a, b in pairs]
 
     here, kind = of_runs(claim.at), _kind(logarithmic)
-    if is_paired:
-        estimate = statistics.estimate(here, kind)
-    elif len(claim.points) == 1:
-        estimate = statistics.estimate(here, kind, limits)
+    each = here if is_paired else _known(own.get(claim.at, ()))
+    is_at_one_point = is_paired or len(claim.points) == 1
+    if is_at_one_point:
+        estimate = statistics.estimate(here, kind, UNLIMITED if is_paired else limits)
     else:
         there = _known((lesser_values if is_order else values)[claim.points[1][0]])
-        is_quotient = not (logarithmic or is_order)
         estimate = (
-            statistics.estimate_quotient(here, there)
-            if is_quotient
-            else statistics.estimate_difference(here, there, kind)
+            statistics.estimate_difference(here, there, kind)
+            if logarithmic or is_order
+            else statistics.estimate_quotient(here, there)
         )
     measured = estimate.interval
     if measured.n < LEAST_RUNS:
         return Judged(claim, measured, None, None)
-    own = values if seeds is None else seeds
-    each = _known(own.get(claim.at, ()))
-    has_two_modes = logarithmic and modes.two_modes(each) is not None
     if logarithmic and is_order and not is_paired:
-        own_lesser = lesser_values if lesser_seeds is None else lesser_seeds
-        others = _known(own_lesser[claim.points[1][0]])
-        if has_two_modes or modes.two_modes(others) is not None:
-            return _by_ranks(claim, measured, each, others)
-    is_split = has_two_modes and len(claim.points) == 1
-    if is_split:
-        here = each
-        judged = _by_seeds(claim, measured, each)
-    else:
-        verdict = decide(claim, measured, logarithmic=logarithmic)
-        judged = Judged(claim, measured, verdict, _p(claim, estimate, logarithmic))
+        return _by_ranks(claim, measured, each, _known(own_lesser[claim.points[1][0]]))
+    judged = (
+        _by_seeds(claim, measured, each)
+        if logarithmic and is_at_one_point and modes.two_modes(each) is not None
+        else Judged(
+            claim,
+            measured,
+            decide(claim, measured, logarithmic=logarithmic),
+            _p(claim, estimate, logarithmic),
+        )
+    )
     label = control_of(claim)
     is_expectation = isinstance(claim, SizeClaim) and not (logarithmic and claim.none == 1)
     is_other_size = is_expectation and judged.verdict is Verdict.CONTRADICTED
     if label is None or (judged.verdict not in _DECIDED_BY_CONTROL and not is_other_size):
         return judged
-    there = _known(own.get(label, ())) if is_split else of_runs(label)
-    found = _against_control(judged, here, there, logarithmic, limits, by_ranks=is_split)
+    control = statistics.estimate(of_runs(label), kind, limits).interval
+    own_control = of_runs(label) if is_paired else _known(own.get(label, ()))
+    sides = (each, own_control) if logarithmic else (here, of_runs(label))
+    found = _against_control(judged, *sides, control, logarithmic)
     return replace(found, note=" and ".join(filter(None, (judged.note, found.note))))
 
 
 def _by_ranks(
     claim: Claim, measured: Interval, ours: Sequence[float], theirs: Sequence[float]
 ) -> Judged:
-    """The verdict on an order of two points' ratios where the seeds of one have two modes."""
-    is_above, p = _ranks(ours, theirs)
-    verdict = Verdict.REPRODUCED if is_above else Verdict.CONTRADICTED
+    """The verdict on an order of two points' ratios."""
+    above, p = _ranks(ours, theirs)
+    verdict = Verdict.REPRODUCED if above > 0.5 else Verdict.CONTRADICTED
     if p > 1 - statistics.LEVEL:
         verdict = Verdict.INCONCLUSIVE
-    return Judged(claim, measured, verdict, p, "two modes: by ranks")
+    return Judged(claim, measured, verdict, p, f"greater in {100 * above:.0f} % of pairs of runs")
 
 
 def _by_seeds(claim: Claim, measured: Interval, here: Sequence[float]) -> Judged:
@@ -219,28 +219,29 @@ def _against_control(
     judged: Judged,
     here: Sequence[float],
     there: Sequence[float],
+    control: Interval,
     logarithmic: bool,
-    limits: Limits,
-    *,
-    by_ranks: bool,
 ) -> Judged:
     """The verdict on a claim with a conclusive interval, by its difference from its control."""
-    claim, verdict, kind = judged.claim, judged.verdict, _kind(logarithmic)
-    control = statistics.estimate(there, kind, limits).interval
+    claim, verdict = judged.claim, judged.verdict
     if control.n < LEAST_RUNS:
         lowered = Verdict.UNCONTROLLED if verdict is Verdict.REPRODUCED else verdict
         return replace(judged, verdict=lowered, note="")
     none = claim.without_effect(logarithmic)
-    if verdict is Verdict.REPRODUCED and (
-        decide(claim, control, logarithmic=logarithmic) is Verdict.REPRODUCED
-    ):
+    is_split = logarithmic and modes.two_modes(there) is not None
+    of_control = (
+        _by_seeds(claim, control, there).verdict
+        if is_split
+        else decide(claim, control, logarithmic=logarithmic)
+    )
+    if verdict is of_control is Verdict.REPRODUCED:
         twice = [c * c / none if logarithmic else 2 * c - none for c in there]
-        p = _p_beyond(claim, here, twice, kind, by_ranks=by_ranks)
+        p = _p_beyond(claim, here, twice, logarithmic)
         note = f"its control has {control.value:.3g}"
         if none not in claim.accepted(logarithmic) or p > 1 - statistics.LEVEL:
             return replace(judged, verdict=Verdict.VACUOUS, note=note)
         return replace(judged, p=max(judged.p or 0.0, p), note=note)
-    p = _p_beyond(claim, here, there, kind, by_ranks=by_ranks)
+    p = _p_beyond(claim, here, there, logarithmic)
     told = p <= 1 - statistics.LEVEL
     note = "" if told else f"not told to be beyond its control, {control.value:.3g}"
     if verdict is Verdict.REPRODUCED:
@@ -252,25 +253,33 @@ def _against_control(
 
 
 def _p_beyond(
-    claim: Claim, here: Sequence[float], there: Sequence[float], kind: Kind, *, by_ranks: bool
+    claim: Claim, here: Sequence[float], there: Sequence[float], logarithmic: bool
 ) -> float:
-    """The p of a difference in the claim's direction, of means or of ranks; 1 in the other one."""
-    if by_ranks:
-        is_above, p = _ranks(here, there)
-        return p if is_above == claim.rises() else 1.0
-    apart = statistics.estimate_difference(here, there, kind)
-    equal = 1.0 if kind == "geometric" else 0.0
-    value = apart.interval.value
-    is_beyond = value is not None and (value > equal if claim.rises() else value < equal)
-    return apart.p_value(equal) if is_beyond else 1.0
+    """The p of a difference in the claim's direction, of ratios by ranks; 1 in the other one."""
+    if logarithmic:
+        above, p = _ranks(here, there)
+        return p if (above > 0.5) == claim.rises() else 1.0
+    apart = statistics.estimate_difference(here, there)
+    value = apart.interval.value or 0.0
+    return apart.p_value(0.0) if (value > 0 if claim.rises() else value < 0) else 1.0
 
 
-def _ranks(ours: Sequence[float], theirs: Sequence[float]) -> tuple[bool, float]:
-    """Whether most of ours are greater than theirs, and the p of Mann and Whitney's test."""
-    from scipy.stats import mannwhitneyu
+def _ranks(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """In which share of all pairs of runs ours is the greater one, and the p of one half.
 
-    ranks = mannwhitneyu(ours, theirs)
-    return bool(2 * ranks.statistic > len(ours) * len(theirs)), float(ranks.pvalue)
+    The greater p of two tests: that of Mann and Whitney holds where both have one shape, and that
+    of Brunner and Munzel (Biometrical Journal 42, 2000) where they have not.
+    """
+    from scipy.stats import brunnermunzel, mannwhitneyu
+
+    values = {*ours, *theirs}
+    has_ties = len(values) < len(ours) + len(theirs)
+    ranks = mannwhitneyu(ours, theirs, method="asymptotic" if has_ties else "exact")
+    above, p = float(ranks.statistic) / len(ours) / len(theirs), float(ranks.pvalue)
+    if len(values) == 1:
+        return above, 1.0
+    # The other test has no variance where all pairs agree.
+    return above, p if above in (0, 1) else max(p, float(brunnermunzel(ours, theirs).pvalue))
 
 
 def decide(claim: Claim, measured: Interval, *, logarithmic: bool) -> Verdict:

@@ -259,6 +259,30 @@ def test_retransmissions_are_those_of_a_flow(analysed, tmp_path):
     assert math.isnan(take(run, "retransmits_per_flow", hops=3))
 
 
+@pytest.mark.parametrize(
+    ("lost", "expected"), [([2, 1], 2), ([0, 1], 0.5), ([2, 0], 4), ([0, 0], None)]
+)
+def test_a_port_that_lost_nothing_counts_with_half_a_packet(analysed, tmp_path, lost, expected):
+    run = changed(analysed, tmp_path, {})
+    hops = {port.hops[0]: name for name, port in run.summary.drops.items() if port.hops}
+    table = run.table("packets").head(0)
+    start_ns = run.manifest.traffic.t_start_ns
+    rows = pl.DataFrame(
+        [
+            (port, "dropped" if number < count else "forwarded", start_ns)
+            for port, count in zip((hops[2], hops[3]), lost, strict=True)
+            for number in range(10)
+        ],
+        schema=["ingress", "verdict", "t_in"],
+        orient="row",
+    )
+    rows.cast({name: table.schema[name] for name in rows.columns}).write_parquet(
+        run.directory.path / "packets.parquet"
+    )
+    found = take(Run(run.directory.path), "loss_ratio")
+    assert math.isnan(found) if expected is None else found == pytest.approx(expected)
+
+
 def test_measures_that_a_run_does_not_have(analysed):
     run = Run(analysed.path)
     for kind in ("class_share", "timeouts_per_flow", "halted_s_per_flow"):

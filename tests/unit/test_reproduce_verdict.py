@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import brunnermunzel, mannwhitneyu
 
 from outcast.analysis import statistics
 from outcast.analysis.statistics import Interval
@@ -29,6 +30,11 @@ def bound(none: float, **which: float) -> BoundClaim:
 
 CONTROL = {"A, without the effect": [1.0, 1.1, 0.9, 1.0, 1.05]}
 ORDER = OrderClaim(text="more", measure=RATIO, greater="A", lesser="B")
+
+
+def rank_p(ours: list[float], theirs: list[float]) -> float:
+    """The p of an order of two points' ratios."""
+    return judge(ORDER, {"A": ours}, {"B": theirs}, logarithmic=True).p or 0.0
 
 
 def verdict_of(
@@ -240,10 +246,8 @@ def test_more_than_no_effect_is_shown_by_the_difference_from_a_control():
     beside = judge(claim, {"A": [1.741, 1.742, 1.74, 1.741, 1.741], **whole}, {}, logarithmic=True)
     assert beside.verdict is Verdict.VACUOUS
     # The p is that of both: of the bound, and of twice the control's distance.
-    values = [1.13, 1.18, 1.14, 1.17, 1.16]
-    twice = statistics.estimate_difference(
-        values, [value**2 for value in little[without]], "geometric"
-    ).p_value(1)
+    values = [1.13, 1.18, 1.15, 1.17, 1.16]
+    twice = rank_p(values, [value**2 for value in little[without]])
     bare = judge(claim, {"A": values}, {}, logarithmic=True)
     both = judge(claim, {"A": values, **little}, {}, logarithmic=True)
     assert (bare.p or 1) < twice < 0.05
@@ -285,7 +289,7 @@ def test_the_control_and_not_the_expected_value_has_the_direction_of_another_siz
     asked = size(reported=7).model_copy(update={"control": "C"})
     near = {"A": twenty, "C": [18.0, 19.6, 18.8, 18.9, 19.2]}
     judged = judge(asked, near, {}, logarithmic=True)
-    told = statistics.estimate_difference(twenty, near["C"], "geometric").p_value(1)
+    told = rank_p(twenty, near["C"])
     assert (judged.verdict, judged.p) == (Verdict.OTHER_SIZE, pytest.approx(told))
     # A bound is what it says: less than its share is contradicted by more than that.
     claim = bound(1, at_least=1).model_copy(update={"control": "C"})
@@ -306,7 +310,7 @@ def test_a_claim_has_to_differ_from_its_control():
     near = judge(fair, shares | {"C": [0.25, 0.3, 0.2, 0.27, 0.26]}, {}, logarithmic=True)
     far = judge(fair, shares | {"C": [0.03, 0.02, 0.05, 0.03, 0.04]}, {}, logarithmic=True)
     assert (near.verdict, far.verdict) == (Verdict.CONTRADICTED, Verdict.OTHER_SIZE)
-    assert near.p == far.p
+    assert far.p == pytest.approx(rank_p(shares["A"], [0.03, 0.02, 0.05, 0.03, 0.04]))
 
 
 # --- the estimator
@@ -403,7 +407,7 @@ def test_seeds_of_two_modes_are_counted(claim, values, control, expected):
 def test_each_runs_own_values_tell_whether_there_are_two_modes():
     """Those that average as the source's means do lie closer together."""
     own = {"A": [*[3.0] * 8, 400, 500], "A, without the effect": FAIR}
-    as_means = {"A": [8.0] * 10, "A, without the effect": [600.0] * 10}
+    as_means = {"A": [8.0] * 10, "A, without the effect": [0.5] * 10}
     claim = bound(1, at_least=1)
     assert "two modes" not in judge(claim, as_means, as_means, logarithmic=True).note
     found = judge(claim, as_means, as_means, logarithmic=True, seeds=own)
@@ -411,36 +415,82 @@ def test_each_runs_own_values_tell_whether_there_are_two_modes():
     assert found.measured.value == pytest.approx(8)
 
 
+RISING = [3.0, 3.1, 3.2, 3.3, 3.4, 3.5, 3.6, 3.7, 3.8, 3.9]
+NEAR_1 = [0.95, 0.96, 0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03, 1.04]
+
+
 @pytest.mark.parametrize(
-    ("ours", "theirs", "expected"),
+    ("reversed_seeds", "verdict", "above"),
     [
-        # The mean of ours is less only by two seeds in which the other side has the link.
-        ([3.0, 3.1, 3.2, 3.3, 3.4, 1e-4, 2e-4], [1.0, 1.1, 1.2, 1.3, 1.4], Verdict.INCONCLUSIVE),
-        ([*[3.0, 3.1, 3.2, 3.3] * 3, 1e-4, 2e-4], [1.0, 1.1, 1.2, 1.3] * 3, Verdict.REPRODUCED),
-        # The mean of ours is greater by two seeds alone.
-        ([*[1.0, 1.1, 1.2, 1.3] * 3, 900, 950], [3.0, 3.1, 3.2, 3.3] * 3, Verdict.CONTRADICTED),
-        ([1.0, 1.1, 1.2, 1.3] * 3, [*[3.0, 3.1, 3.2, 3.3] * 3, 1e-4, 2e-4], Verdict.CONTRADICTED),
-        ([*[1.0, 1.1, 1.2, 1.3] * 3, 900, 950], [1.05, 1.15, 1.25, 1.28] * 3, Verdict.INCONCLUSIVE),
+        (0, Verdict.REPRODUCED, 100),
+        (1, Verdict.REPRODUCED, 90),
+        (2, Verdict.INCONCLUSIVE, 80),
+        (3, Verdict.INCONCLUSIVE, 70),
+        (8, Verdict.INCONCLUSIVE, 20),
+        (9, Verdict.CONTRADICTED, 10),
+        (10, Verdict.CONTRADICTED, 0),
     ],
 )
-def test_an_order_with_two_modes_is_judged_by_ranks(ours, theirs, expected):
-    judged = judge(ORDER, {"A": ours, "B": theirs}, {"B": theirs}, logarithmic=True)
-    assert judged.verdict is expected
-    assert judged.note == "two modes: by ranks"
-    assert (judged.p <= 0.05) is (expected is not Verdict.INCONCLUSIVE)
+@pytest.mark.parametrize("extreme", [1e-1, 1e-4, 1e-9])
+def test_an_order_of_ratios_is_judged_by_ranks(reversed_seeds, verdict, above, extreme):
+    """However far a seed lies, it is one seed; more seeds against a claim never help it."""
+    against = [extreme * (1 + seed / 100) for seed in range(reversed_seeds)]
+    ours = [*against, *RISING[reversed_seeds:]]
+    judged = judge(ORDER, {"A": ours, "B": NEAR_1}, {"B": NEAR_1}, logarithmic=True)
+    assert judged.verdict is verdict
+    assert judged.note == f"greater in {above} % of pairs of runs"
+    assert (judged.p <= 0.05) is (verdict is not Verdict.INCONCLUSIVE)
 
 
-def test_an_order_looks_for_two_modes_in_the_runs_own_values():
+def test_the_p_of_ranks_is_that_of_both_tests():
+    below = [0.1, 0.2, 0.3, *RISING]
+    expected = brunnermunzel(below, NEAR_1).pvalue
+    assert expected > mannwhitneyu(below, NEAR_1).pvalue
+    assert rank_p(below, NEAR_1) == pytest.approx(expected)
+    # Of ten seeds against ten one order in 184,756 is as clear on each side.
+    assert rank_p(RISING, NEAR_1) == pytest.approx(2 / 184_756)
+    assert rank_p([2.0] * 5, [2.0] * 5) == 1
+
+
+def test_an_order_is_judged_by_the_runs_own_values():
     means = {"A": [2.0, 2.1, 2.2, 2.3, 2.4], "B": [1.0, 1.1, 1.2, 1.3, 1.4]}
     own = {"A": [2.0, 2.1, 2.2, 2.3, 2.4], "B": [1.0, 1.1, 1.2, 900, 950]}
-    found = judge(ORDER, means, means, logarithmic=True, seeds=own, lesser_seeds=own)
-    assert found.note == "two modes: by ranks"
-    assert found.verdict is Verdict.INCONCLUSIVE
-    # One outlier is no mode.
-    odd = {**own, "B": [1.0, 1.1, 1.2, 1.3, 950]}
-    for seeds in (None, odd):
-        found = judge(ORDER, means, means, logarithmic=True, seeds=seeds, lesser_seeds=seeds)
-        assert found.note == ""
+    for ours, theirs, above in ((own, own, 60), (means, means, 100), (own, means, 100)):
+        found = judge(ORDER, means, means, logarithmic=True, seeds=ours, lesser_seeds=theirs)
+        assert found.note == f"greater in {above} % of pairs of runs"
+    # Rates are no ratios: their means are compared.
+    assert judge(ORDER, means, means, logarithmic=False).note == ""
+
+
+def test_quotients_of_two_measures_of_one_point_can_have_two_modes():
+    """They are a ratio for each run, as others are."""
+    later = Measure(kind="outcast_ratio", interval="second_half")
+    paired = ORDER.model_copy(update={"lesser": "A", "lesser_measure": later, "control": "C"})
+    ours = {"A": [*[3.0] * 8, 900.0, 950.0], "C": NEAR_1}
+    theirs = {"A": [1.0] * 10, "C": [1.0] * 10}
+    judged = judge(paired, ours, theirs, logarithmic=True)
+    assert judged.verdict is Verdict.REPRODUCED
+    assert judged.note.startswith("two modes: 10 of 10 seeds meet it")
+
+
+@pytest.mark.parametrize(
+    ("claim", "values", "control", "expected"),
+    [
+        # Four of six seeds of the control have the size, too.
+        (size(), [7.0, 7.1, 6.9, 7.2, 6.8, 7.05], [7, 7.1, 6.9, 7.2, 1e-4, 2e-4], None),
+        # All seeds of the control meet the claim; that two are far away does not undo it.
+        (
+            bound(1, at_least=1),
+            [*[1.35 + seed / 100 for seed in range(8)], 960, 970],
+            [*[1.20 + seed / 100 for seed in range(8)], 900, 950],
+            Verdict.VACUOUS,
+        ),
+    ],
+)
+def test_a_control_with_two_modes(claim, values, control, expected):
+    known = {"A": values, "A, without the effect": control}
+    judged = judge(claim, known, known, logarithmic=True)
+    assert judged.verdict is (expected or Verdict.INCONCLUSIVE)
 
 
 @pytest.mark.parametrize("of", range(1, 21))
@@ -602,6 +652,54 @@ def test_values_at_the_floor_are_called_censored():
     both = [ratios_at(label, [], floor={result.describe(RATIO): [3]}) for label in "AB"]
     (judged,) = result.evaluate(recipe_with(ORDER), both)
     assert "censored values: 2" in judged.note
+
+
+def test_two_bounds_have_no_order():
+    """A flow that got nothing in 0.1 s and in 0.5 s got no more in the first of them."""
+    seeds, name = [1, 2, 3, 4, 5, 6], result.describe(RATIO)
+    long, short = [1690.0] * 6, [338.0] * 6
+
+    def judged(ours: list[float], theirs: list[float], of_ours: list[int], of_theirs: list[int]):
+        points = [
+            point_of("A", {name: ours}, seeds, floor={name: of_ours}),
+            point_of("B", {name: theirs}, seeds, floor={name: of_theirs}),
+        ]
+        (found,) = result.evaluate(recipe_with(ORDER), points)
+        return found.verdict, found.note.rpartition(" and ")[2]
+
+    half = "greater in 50 % of pairs of runs"
+    assert judged(long, short, seeds, seeds) == (Verdict.INCONCLUSIVE, half)
+    # So it is with the other side: there a longer time gives a lower bound.
+    below = [[1 / value for value in values] for values in (short, long)]
+    assert judged(*below, seeds, seeds) == (Verdict.INCONCLUSIVE, half)
+    # A bound is beyond what was measured, and beyond bounds of the other side.
+    assert judged(long, short, seeds, [])[0] is Verdict.REPRODUCED
+    assert judged(long, below[0], seeds, seeds)[0] is Verdict.REPRODUCED
+
+
+def test_bounds_of_two_measures_of_a_run_are_equal():
+    seeds, later = [1, 2, 3, 4, 5], Measure(kind="outcast_ratio", interval="second_half")
+    names = [result.describe(measure) for measure in (RATIO, later)]
+    values = {names[0]: [1690.0] * 5, names[1]: [338.0] * 5}
+    paired = ORDER.model_copy(update={"lesser": "A", "lesser_measure": later, "control": "C"})
+    for floor, mean in ((dict.fromkeys(names, seeds), 1), ({}, 5)):
+        points = [point_of("A", values, seeds, floor=floor)]
+        (judged,) = result.evaluate(recipe_with(paired), points)
+        assert judged.measured.value == pytest.approx(mean)
+
+
+def test_a_measure_that_no_run_has_gives_no_verdict():
+    seeds, later = [1, 2, 3, 4, 5], Measure(kind="outcast_ratio", interval="second_half")
+    paired = ORDER.model_copy(update={"lesser": "A", "lesser_measure": later, "control": "C"})
+    points = [point_of("A", {result.describe(RATIO): [2.0] * 5}, seeds)]
+    (judged,) = result.evaluate(recipe_with(paired), points)
+    assert (judged.verdict, judged.measured.n) == (None, 0)
+
+
+def test_what_is_not_judged_has_no_note_on_how_it_was():
+    point = ratios_at("A", [1, 2])
+    (judged,) = result.evaluate(recipe_with(ORDER), [point, ratios_at("B", [])])
+    assert (judged.verdict, judged.note) == (None, "2 of 6 runs at A are phase-locked")
 
 
 def test_the_spread_of_a_ratio_of_means_is_the_jackknifes():
