@@ -238,7 +238,7 @@ def values_of(
 ) -> list[float]:
     """A point's value for every seed, with NaN for none, so that means of them are the source's."""
     nothing = [None] * len(point.seeds)
-    known = zip(point.seeds, point.values.get(describe(measure), nothing), strict=True)
+    known = zip(point.seeds, point.values.get(describe(measure), nothing), strict=False)
     values = [math.nan if value is None or seed in without else value for seed, value in known]
     return values if paired else measures.as_means(values, measure, point.rivals)
 
