@@ -217,8 +217,12 @@ def _judge(
 
 def _bounds(points: Sequence[PointRecord], label: str, measure: Measure) -> list[int]:
     """The places of a point's values that are bounds, because flows got a segment at most."""
-    (point,) = (point for point in points if point.label == label)
-    return [point.seeds.index(seed) for seed in point.floor.get(describe(measure), ())]
+    return [
+        point.seeds.index(seed)
+        for point in points
+        if point.label == label
+        for seed in point.floor.get(describe(measure), ())
+    ]
 
 
 def _tie(sides: Sequence[tuple[list[float], Sequence[int]]]) -> None:
