@@ -462,6 +462,13 @@ def test_an_order_is_judged_by_the_runs_own_values():
     assert judge(ORDER, means, means, logarithmic=False).note == ""
 
 
+def test_a_control_is_compared_by_the_runs_own_values():
+    means = {"A": [6.9, 7.0, 7.1, 7.0, 7.05], "A, without the effect": NEAR_1[:5]}
+    own = {**means, "A, without the effect": [1.0, 2.0, 4.0, 7.0, 9.0]}
+    for seeds, verdict in ((None, Verdict.REPRODUCED), (own, Verdict.INCONCLUSIVE)):
+        assert judge(size(), means, means, logarithmic=True, seeds=seeds).verdict is verdict
+
+
 def test_quotients_of_two_measures_of_one_point_can_have_two_modes():
     """They are a ratio for each run, as others are."""
     later = Measure(kind="outcast_ratio", interval="second_half")
