@@ -2,6 +2,8 @@
 
 import gzip
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -322,3 +324,9 @@ def test_hostile_bytes_never_crash(tmp_path_factory, data):
         message = ""
         assert capture.columns.stamp_ns.size <= capture.records
     assert "\n" not in message
+
+
+def test_threads_find_numpy_whole():
+    """One of two thousand runs failed, because a thread met numpy.ma half imported."""
+    code = "import sys, outcast.analysis.capture.pcap; sys.exit('numpy.ma' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

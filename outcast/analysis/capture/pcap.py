@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.ma  # Threads that first use it at once can meet it half imported: numpy, __getattr__
 
 from outcast.analysis.capture import sequence
 from outcast.analysis.capture.decoder import Decoder
