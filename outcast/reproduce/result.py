@@ -164,7 +164,7 @@ def evaluate(recipe: Recipe, points: Sequence[PointRecord]) -> list[Judged]:
             for label, point in locked.items()
         ]
         texts = filter(None, [*notes, _at_floor(points, claim), of_claim.note])
-        judged.append(replace(of_claim, note=" and ".join(texts)))
+        judged.append(replace(of_claim, note="; ".join(texts)))
     return judged
 
 

@@ -185,7 +185,7 @@ def judge(
     own_control = of_runs(label) if is_paired else _known(own.get(label, ()))
     sides = (each, own_control) if logarithmic else (here, of_runs(label))
     found = _against_control(judged, *sides, control, logarithmic)
-    return replace(found, note=" and ".join(filter(None, (judged.note, found.note))))
+    return replace(found, note="; ".join(filter(None, (judged.note, found.note))))
 
 
 def _by_ranks(

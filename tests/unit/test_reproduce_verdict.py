@@ -672,7 +672,7 @@ def test_two_bounds_have_no_order():
             point_of("B", {name: theirs}, seeds, floor={name: of_theirs}),
         ]
         (found,) = result.evaluate(recipe_with(ORDER), points)
-        return found.verdict, found.note.rpartition(" and ")[2]
+        return found.verdict, found.note.rpartition("; ")[2]
 
     half = "greater in 50 % of pairs of runs"
     assert judged(long, short, seeds, seeds) == (Verdict.INCONCLUSIVE, half)
