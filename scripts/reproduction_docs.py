@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from outcast import handed_in
@@ -116,7 +116,8 @@ def _tables(rows: Sequence[Row], with_sections: Sequence[Row], number: int) -> s
     if bands:
         lines += [""] if lines else []
         lines += [f"## Over noise{_numbered(', another state', number)}", "", ABOUT_BAND, ""]
-        lines += [f"![{ABOUT_PICTURE}]({IMAGES}/{_band_file(number)})", ""]
+        files = _band_files(bands, number)
+        lines += [f"![{ABOUT_PICTURE}]({IMAGES}/{file})" for file in files] + [""]
         lines += [f"- {name}: {together.band_text(band)}" for name, band in bands.items()]
         lines += ["", f"| {' | '.join(BAND)} |", "|" + "---|" * len(BAND)]
         lines += [
@@ -312,10 +313,14 @@ def _state_of(rows: Sequence[Row]) -> State | None:
     return next((state for state in states if state.kernel is not None), next(iter(states), None))
 
 
-def _band_file(number: int) -> str:
-    """The file of the picture over noise of the states' NUMBERth group, which count from 1."""
-    name = Path(band_picture.FILE)
-    return name.name if number == 1 else f"{name.stem}-{number}{name.suffix}"
+def _band_files(bands: Mapping[str, list[Row]], number: int) -> dict[str, Mapping[str, list[Row]]]:
+    """The rows over noise of the states' NUMBERth group by their picture's file, one for a page."""
+    name, files = Path(band_picture.FILE), dict[str, dict[str, list[Row]]]()
+    for row_id, band in bands.items():
+        page = PAGES[row_id[0]][0].removeprefix("reproduction-").removesuffix(".md")
+        file = f"{name.stem}-{page}{'' if number == 1 else f'-{number}'}{name.suffix}"
+        files.setdefault(file, {})[row_id] = band
+    return dict(files)
 
 
 def stored(docs: Path = DOCS) -> list[Result]:
@@ -382,8 +387,8 @@ def _draw_bands(docs: Path) -> None:
     rows = judged(docs)
     with_sections = together.with_sections(rows)
     for number, group in enumerate(reproduction_summary.by_state(rows), 1):
-        if bands := _bands(group, with_sections):
-            band_picture.draw_band(bands, load_all(), images / _band_file(number))
+        for file, bands in _band_files(_bands(group, with_sections), number).items():
+            band_picture.draw_band(bands, load_all(), images / file)
 
 
 def main(arguments: Sequence[str]) -> int:

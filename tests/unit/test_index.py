@@ -352,7 +352,7 @@ def test_rows_under_several_profiles_say_under_which_they_hold(tmp_path, report)
     in_docs = docs.markdown(reproduce.stored(tmp_path, list(recipe.load_all().values())))
     assert f"- {words}" in in_docs
     assert "Left out:\n\n- P3, hosts-2011: twelve, seeds 3: it <failed>\n" in in_docs
-    assert "](images/reproduction/over-noise.png)" in in_docs
+    assert "](images/reproduction/over-noise-p.png)" in in_docs
     with Image.open(tmp_path / "over-noise.png") as image:
         assert image.format == "PNG"
 
@@ -410,7 +410,7 @@ def test_rows_of_another_state_stand_apart(tmp_path):
     assert "among the 13 rows that are judged" in above
     assert "rows that are judged" not in below
     images = target / docs.IMAGES
-    for name, text in (("over-noise.png", above), ("over-noise-2.png", below)):
+    for name, text in (("over-noise-p.png", above), ("over-noise-p-2.png", below)):
         assert f"]({docs.IMAGES}/{name})" in text
         with Image.open(images / name) as image:
             assert image.format == "PNG"
