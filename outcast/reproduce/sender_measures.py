@@ -1,4 +1,4 @@
-"""The measures of what senders see: round trips of single segments."""
+"""The measures of what senders see: round trips of single segments, and retransmissions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.measure.tcp import Acks, RoundTrips, round_trips
 from outcast.records.flows import FlowRecord
 from outcast.records.run import Run
-from outcast.reproduce import intervals
+from outcast.reproduce import drop_measures, intervals
 from outcast.reproduce.claims import Measure
 from outcast.reproduce.registry import NOT_NEGATIVE, measure
+
+
+@measure(limits=NOT_NEGATIVE)
+def retransmits_per_flow(run: Run, measure: Measure) -> float:
+    """The segments that the kernel sent again, per flow of a class."""
+    of_class = run.summary.classes.get(str(measure.hops))
+    return drop_measures.per_flow(run, measure, of_class.retransmits if of_class else None)
 
 
 @measure(limits=NOT_NEGATIVE, has_interval=True)
