@@ -313,14 +313,14 @@ def _state_of(rows: Sequence[Row]) -> State | None:
     return next((state for state in states if state.kernel is not None), next(iter(states), None))
 
 
-def _band_files(bands: Mapping[str, list[Row]], number: int) -> dict[str, Mapping[str, list[Row]]]:
+def _band_files(bands: Mapping[str, list[Row]], number: int) -> dict[str, dict[str, list[Row]]]:
     """The rows over noise of the states' NUMBERth group by their picture's file, one for a page."""
     name, files = Path(band_picture.FILE), dict[str, dict[str, list[Row]]]()
     for row_id, band in bands.items():
         page = PAGES[row_id[0]][0].removeprefix("reproduction-").removesuffix(".md")
         file = f"{name.stem}-{page}{'' if number == 1 else f'-{number}'}{name.suffix}"
         files.setdefault(file, {})[row_id] = band
-    return dict(files)
+    return files
 
 
 def stored(docs: Path = DOCS) -> list[Result]:
