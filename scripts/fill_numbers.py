@@ -327,7 +327,6 @@ _NO_RESULT = re.compile(
     re.DOTALL,
 )
 NOT_LOOKED_AT: Mapping[str, str] = {
-    "docs/a-timeout-explained.md": "scripts/timeout_explained.py writes it from a run",
     "docs/api.md": "generated from the code",
     "docs/config.md": "generated from the code",
     **{

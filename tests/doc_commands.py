@@ -33,7 +33,6 @@ NOT_RUN: dict[str, str] = {
     "CONTRIBUTING.md": BY_HAND,
     "README.md scripts/": BY_HAND,
     "README.md .venv/bin/outcast run": LONG,
-    "docs/a-timeout-explained.md": "scripts/timeout_explained.py makes its numbers",
     "docs/anywhere.md": BY_HAND,
     "docs/api.md": BY_HAND,
     "docs/blackout.md": LONG,

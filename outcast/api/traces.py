@@ -11,9 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from outcast import files, handed_in
-from outcast.analysis.selection import Span
 from outcast.analysis.trace.events import EVENTS as OF_WHY
-from outcast.analysis.trace.selected import Wanted
 from outcast.api import archives, runs
 from outcast.errors import ConfigError
 from outcast.experiment import Trace
@@ -43,29 +41,6 @@ class KernelTrace:
     def table_file(self, event: str) -> Path:
         """The file of an event's table."""
         return self.run.directory.trace / f"{table_name(event)}.parquet"
-
-    def write_perfetto(
-        self,
-        file: str | os.PathLike[str],
-        *,
-        flow: int | None = None,
-        between_ns: tuple[int, int] | None = None,
-    ) -> None:
-        """Writes the events as a trace that ui.perfetto.dev opens.
-
-        Args:
-            file: the file to write.
-            flow: only events of this flow; None takes all.
-            between_ns: only events between these times after the traffic's start; None takes all.
-
-        Raises:
-            ConfigError: the run has no such flow.
-            OSError: the file cannot be written.
-        """
-        from outcast.view import perfetto
-
-        span = None if between_ns is None else Span(*between_ns, f"between_ns={between_ns}")
-        perfetto.write(self.run, Path(file), Wanted(None, flow, span))
 
 
 def trace(

@@ -38,12 +38,6 @@ TABLES = (".parquet", ".csv")
     type=int,
 )
 @shared.option(
-    "--follow NUMBER|FLOW:SEQ",
-    "Show one packet's way, or that of a byte with a relative number, through all captured "
-    "ports, with its retransmissions.",
-    "followed",
-)
-@shared.option(
     "--png FILE",
     "Draw the queue instead, in the time that is selected; not of a joined table.",
     type=shared.PngPath(),
@@ -83,9 +77,7 @@ def command(source: Path, selection: Selection, form: str, **options: Any) -> No
         given = any(value not in (None, False) for value in options.values())
         _show_capture(source, selection, form, given)
         return
-    packet, followed, png = options["packet"], options["followed"], options["png"]
-    if followed is not None and packet is not None:
-        raise ConfigError("--follow and --packet: allowed is one of them")
+    packet, png = options["packet"], options["png"]
     if options["with_links"]:
         _show_links(source, form)
     elif options["with_losses"]:
@@ -97,8 +89,6 @@ def command(source: Path, selection: Selection, form: str, **options: Any) -> No
         with refusing(f"{source}: packet {packet} cannot be read"):
             text = listing.detail(source, packet)
         terminal.echo(text)
-    elif followed is not None:
-        _follow(source, followed, form)
     elif png is not None:
         _draw(source, selection, png)
     else:
@@ -128,17 +118,6 @@ def _show_capture(path: Path, wanted: Selection, form: str, has_others: bool) ->
     for text in [*capture.remarks, *remarks]:
         shared.note(text)
     terminal.echo_lines(seen_flows.lines(flows, form))
-
-
-def _follow(path: Path, wanted: str, form: str) -> None:
-    from outcast.analysis import follow, selection
-    from outcast.records.tables import refusing
-    from outcast.view.terminal import journey
-
-    source = selection.open_source(path)
-    with refusing(f"{path}: {wanted} cannot be followed"):
-        way = follow.follow(source, wanted)
-    terminal.echo_lines(journey.lines(way, source.start_ns, form))
 
 
 def _draw(path: Path, wanted: Selection, png: Path) -> None:

@@ -5,14 +5,13 @@ from pathlib import Path
 import click
 
 from outcast.cli import selecting, shared, terminal
-from outcast.errors import ConfigError
 
 
 @shared.verb(
     "trace",
     "outcast trace results/fig3c",
     "outcast trace results/fig3c --flow 0 --between 120ms 121ms",
-    "outcast trace results/fig3c --events tcp:tcp_probe --perfetto fig3c.pftrace",
+    "outcast trace results/fig3c --events tcp:tcp_probe",
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
 @shared.option(
@@ -24,7 +23,6 @@ from outcast.errors import ConfigError
     "--between FROM TO", "List only the events between these times, as 10ms 12.5ms.", nargs=2
 )
 @shared.form
-@shared.path("--perfetto FILE", "Write the events for ui.perfetto.dev instead of listing them.")
 @shared.allow_programs
 @shared.output("DIR", "Keep the run that is made again in this folder, which an archive needs.")
 def command(
@@ -33,7 +31,6 @@ def command(
     flow: int | None,
     between: tuple[str, str] | None,
     form: str,
-    perfetto: Path | None,
     allow_programs: bool,
     output: Path | None,
 ) -> None:
@@ -53,18 +50,11 @@ def command(
     names = None if events is None else tuple(name.strip() for name in events.split(","))
     if source.is_dir():
         require_flow(Run(source), flow)
-    if perfetto is not None and form != "table":
-        raise ConfigError("--perfetto: not together with --format, because nothing is listed")
     outcome = traces.trace(source, names, output, allow_programs=allow_programs, progress=True)
     if outcome.captures is not None:
         shared.note(f"the same run: {outcome.captures} captures are equal to the byte")
     wanted = Wanted(names, flow, span)
-    if perfetto is not None:
-        from outcast.view import perfetto as perfetto_file
-
-        perfetto_file.write(outcome.run, perfetto, wanted)
-        terminal.echo_path(perfetto)
-    elif flow is not None or span is not None or form != "table":
+    if flow is not None or span is not None or form != "table":
         terminal.echo_lines(kernel_events.lines(outcome.run, wanted, form))
     else:
         for event, rows in outcome.events.items():

@@ -40,7 +40,7 @@ def came_in_ns(run: Run, packet: Mapping[str, Any], port: str, where: str) -> in
     if not came or not _seen_ns(run, packet, port, "out"):
         raise ConfigError(
             f"{where}: no capture shows that it leaves by {port}; allowed are ports of its way "
-            "(outcast inspect --follow), in runs with capture.ports: all"
+            "in runs with capture.ports: all"
         )
     return min(came, key=lambda t_ns: abs(t_ns - packet["t_in"]))
 

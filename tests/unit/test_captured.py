@@ -127,7 +127,6 @@ def test_every_verb_that_reads_a_run_reads_it(run, folder, capsys):
         ["inspect", str(folder), "--blackout", "0", "--queue"],
         ["inspect", str(folder), "--verdict", "dropped", "--port", "s1-eth2"],
         ["inspect", str(folder), "--packet", "7"],
-        ["inspect", str(folder), "--follow", "7"],
         ["inspect", str(folder), "--around", "10ms", "--png", str(folder.parent / "x.png")],
         ["figure", str(folder), "goodput", "-o", str(folder.parent / "y.png")],
     ):
@@ -248,8 +247,6 @@ def test_bad_usage(run, tmp_path, capsys):
     capsys.readouterr()
     assert outcast(["report", str(table)]) == 2
     assert "a report needs the captures: `outcast join ... -o DIR`" in capsys.readouterr().err
-    assert outcast(["inspect", str(table), "--follow", "1", "--packet", "2"]) == 2
-    assert "--follow and --packet: allowed is one of them" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -369,9 +366,3 @@ def test_each_output_has_its_rows_and_its_noise(tmp_path, capsys):
     rows = [line.split()[:4] for line in shown.splitlines() if re.match(r"[ABR] +[ABR] ", line)]
     assert rows == [["A", "R", "930", "326"], ["B", "R", "2752", "1006"]]
     assert "rows without a drop are left out" in shown
-    packets = api.open_run(made).table("packets").with_row_index("packet")
-    once = packets.filter(
-        pl.col("payload") > 0, pl.struct("flow", "seq").is_unique(), verdict="forwarded"
-    )
-    assert outcast(["inspect", str(made), "--follow", str(once["packet"][20])]) == 0
-    assert "sent 1 time, as 3 captures show" in capsys.readouterr().out

@@ -213,7 +213,6 @@ def test_the_examples_are_python():
 
 
 WRITTEN_BY_PROGRAMS = {
-    "a-timeout-explained.md",
     "api.md",
     "config.md",
     "envelope.md",

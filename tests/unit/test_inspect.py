@@ -375,47 +375,6 @@ def test_blackouts_are_listed_by_the_numbers_of_their_rows(run, show, refused):
     assert "has no blackouts" in refused(run / "packets.parquet", "--blackouts")
 
 
-def test_a_segment_is_followed(run, show):
-    fields = ["packet", "flow", "relative_seq", "payload", "result"]
-    every = json.loads(show(run, "--format", "json", "--columns", ",".join(fields)))
-    lost = next(
-        packet
-        for packet in every
-        if packet["result"] == "dropped"
-        and packet["payload"]
-        and any(
-            again["packet"] > packet["packet"]
-            and (again["flow"], again["relative_seq"]) == (packet["flow"], packet["relative_seq"])
-            and again["result"] == "forwarded"
-            for again in every
-        )
-    )
-    first, last = lost["relative_seq"], lost["relative_seq"] + lost["payload"] - 1
-    carrying = [
-        packet
-        for packet in every
-        if packet["flow"] == lost["flow"]
-        and packet["relative_seq"] <= last
-        and packet["relative_seq"] + packet["payload"] > first
-    ]
-    text = show(run, "--follow", lost["packet"]).splitlines()
-    assert f"bytes {first} to {last} (relative)" in text[0]
-    assert text[1] == f"sent {len(carrying)} times, as 3 captures show"
-    place = next(n for n, line in enumerate(text) if f": packet {lost['packet']}" in line)
-    assert text[place + 1].split()[1] == "in"
-    assert text[place + 2].startswith("   dropped at s1-eth1, whose queue held ")
-    assert text[-1] == "no capture shows its acknowledgement"
-    got = json.loads(show(run, "--follow", lost["packet"], "--format", "json"))
-    came = [row["packet"] for row in got if row["way"] == "in"]
-    assert came == [packet["packet"] for packet in carrying]
-    left = [row["packet"] for row in got if row["way"] == "out"]
-    assert left == [packet["packet"] for packet in carrying if packet["result"] == "forwarded"]
-    same = json.loads(show(run, "--follow", f"{lost['flow']}:{last}", "--format", "json"))
-    assert {row["packet"] for row in same} >= {lost["packet"]}
-    as_csv = rows(show(run, "--follow", lost["packet"], "--format", "csv"))
-    assert [row["port"] for row in as_csv] == [row["port"] for row in got]
-
-
 def test_a_destination_by_a_hosts_name(run, show):
     flow = RunDirectory(run).read_manifest().flows[0]
     assert show(run, "--dst", flow.dst) == show(run, "--dst", flow.dst_ip)
@@ -457,14 +416,6 @@ BAD = {
         ("--blackout 0", "has no blackouts; allowed is the folder of a run"),
         ("--columns packet,sequence", "--columns sequence: allowed are packet, flow"),
         ("--png x.png", "--png: needs a run's folder, and --around, --between or"),
-        ("--follow 1", "is a table alone; allowed is a folder"),
-    ],
-    "run": [
-        ("--follow 3000", "--follow 3000: no such packet; there are 0 to 2999"),
-        (f"--follow {10**30}", "no such packet"),
-        ("--follow 0:99999999999999999999", "no such byte; flow 0 has "),
-        ("--follow 99:1", "no such flow; there are 0, 1"),
-        ("--follow seq", "--follow seq: allowed is a packet's number, or FLOW:SEQ"),
     ],
     "bare": [("", "outcast analyze")],
     "a.parquet": [("", "cannot be read as a table")],

@@ -193,7 +193,7 @@ def test_the_readme_says_the_headline_in_words(known):
 
 def test_no_guide_shows_a_commit_or_a_missing_result(known):
     free = {page.name for page in (numbers.ROOT / "docs").glob("reproduction*.md")}
-    free |= {"findings.md", "numbers.md", "a-timeout-explained.md", "CHANGELOG.md"}
+    free |= {"findings.md", "numbers.md", "CHANGELOG.md"}
     for page in (page for page in numbers.pages() if page.parent.name != "design"):
         if page.name not in free:
             text = page.read_text(encoding="utf-8")

@@ -12,7 +12,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 import outcast
 from outcast.analysis.capture.pcap import read_capture
@@ -238,7 +237,6 @@ def test_lost_events_leave_no_tables(run, monkeypatch, capsys):
         (["--events", ""], "events: '': allowed are names"),
         (["--flow", "99"], "--flow 99: there are 0 to"),
         (["--between", "2ms", "1ms"], "--between 2ms 1ms: ends before it begins"),
-        (["--perfetto", "x", "--format", "csv"], "--perfetto: not together with --format"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(run, arguments, told, capsys):
@@ -271,37 +269,3 @@ def test_a_run_records_what_its_configuration_names(run):
     before = traced.table("trace/qdisc_dequeue")
     outcast.analyze(traced.path)
     assert traced.table("trace/qdisc_dequeue").equals(before)
-
-
-def test_a_trace_for_perfetto_has_hosts_flows_and_queues(run):
-    file = run.parent / "run.pftrace"
-    traced = outcast.trace(run, KNOWN)
-    traced.write_perfetto(file)
-    trace = Trace()
-    trace.ParseFromString(file.read_bytes())
-    tracks = {
-        packet.track_descriptor.uuid: packet.track_descriptor
-        for packet in trace.packet
-        if packet.HasField("track_descriptor")
-    }
-    processes = {track.process.process_name for track in tracks.values() if not track.name}
-    assert {"s1", "h2", "h3"} <= processes
-    named = {
-        tracks[track.parent_uuid].process.process_name + " " + track.name
-        for track in tracks.values()
-        if track.name
-    }
-    assert {"h3 flow 1: state", "s1 s1-eth1: events"} <= named
-    events = [packet for packet in trace.packet if packet.HasField("track_event")]
-    assert all(packet.track_event.track_uuid in tracks for packet in events)
-    assert all(packet.trusted_packet_sequence_id for packet in trace.packet)
-    kinds = [packet.track_event.type for packet in events]
-    # Each slice that begins ends.
-    assert kinds.count(1) == kinds.count(2) > 0
-    assert kinds.count(3) == traced.events["qdisc:qdisc_dequeue"]
-    times = [packet.timestamp for packet in events]
-    assert times == sorted(times)
-    traced.write_perfetto(file, flow=0, between_ns=(0, 1000))
-    few = Trace()
-    few.ParseFromString(file.read_bytes())
-    assert 0 < len(few.packet) < 20

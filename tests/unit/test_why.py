@@ -1,14 +1,11 @@
 """`outcast why` in tables: what is shown of a run's events, and of what is no traced run."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
 
 from outcast import __version__
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace.drops import QUEUE_REASONS
-from outcast.analysis.trace.moment import Lost
 from outcast.analysis.trace.senders import read_traced
 from outcast.errors import InputError
 from outcast.records.counters import Counters, HostCounters, LinkTotals
@@ -19,7 +16,7 @@ from outcast.records.trace import Traced, table_name
 from outcast.view.terminal import why
 from outcast.view.terminal.dropped import REASONS, Dropped, Words
 from tests import records
-from tests.golden.run_directory import analysed_run, delayed_run, with_records
+from tests.golden.run_directory import analysed_run, with_records
 from tests.plans import planned
 from tests.unit.tcp_events import Event, tables
 
@@ -163,27 +160,6 @@ def test_what_is_no_run_has_nothing_to_trace(tmp_path):
     assert "outcast trace" not in str(refused.value)
 
 
-def told(run: Run, t_ms: float, what: str) -> list[str]:
-    """Lines of what flow 0 was doing at a time."""
-    shown = why.at(run, 0, round(t_ms * MS), "table")
-    return [line.partition(what)[2].strip() for line in shown if line.startswith(f"  {what} ")]
-
-
-def test_what_is_on_a_link_is_not_in_the_queue_behind_it(run, tmp_path):
-    behind = traced(delayed_run(tmp_path / "run", 2 * MS, DURATION_NS, 9, 400))
-    assert told(run, 3.5, "queue") == ["5 packets of it are in the queue of s1-eth1"]
-    assert told(behind, 5.5, "queue") == told(run, 3.5, "queue")
-
-
-def test_a_dropped_segment_that_was_sent_again_was_dropped(run):
-    assert told(run, 1.5, "lost") == ["none of its unacknowledged segments was dropped"]
-    assert told(run, 2.5, "lost") == ["1 segment dropped and not made good:"]
-    one = "one of its unacknowledged segments was dropped; it has been sent again since"
-    assert told(run, 3.5, "lost") == [one]
-    both = "2 of its unacknowledged segments were dropped; all have been sent again since"
-    assert told(run, 12, "lost") == [both]
-
-
 def test_losses_of_a_link_are_told_of_the_link(run):
     whole, plan = planned("linear-12", "links.loss=0.02")
     words = Words.of(with_records(run, experiment=whole, plan=plan))
@@ -239,18 +215,6 @@ def test_events_are_held_against_counters_if_all_are_there(run, event, compares)
     assert row == ["link s1 to h1", "", "lost on the link", count, *wanted]
 
 
-def test_a_moment_tells_losses_of_a_link_of_the_link(run, monkeypatch):
-    whole, plan = planned("linear-12", "links.loss=0.02")
-    wire = plan.wires[frozenset(("h1", "s1"))].facing("h1")
-    lost = Lost(100, 2 * MS, wire, "netem", "GENERIC", "list", None)
-    found = why.moments
-    monkeypatch.setattr(
-        why, "moments", lambda *given: [replace(each, missing=(lost,)) for each in found(*given)]
-    )
-    *_, line = why.at(with_records(run, experiment=whole, plan=plan), 0, 6 * MS, "table")
-    assert line.strip() == "100 at 2.000000 ms on the link s1 to h1: lost on the link"
-
-
 def test_a_drop_below_a_shaper_is_the_configured_queues(run):
     whole, plan = planned("linear-12", "queue={kind: fq_codel, limit: 20 packets}")
     words = Words.of(with_records(run, experiment=whole, plan=plan))
@@ -278,18 +242,8 @@ def test_a_drop_of_a_custom_queue_without_a_reason_is_told_by_its_name(run):
     assert words.told("s1-eth1", "tbf", "GENERIC", "f").queue == "spread"
 
 
-def test_a_moment_says_that_later_drops_are_left_out_of_the_queue(run, monkeypatch):
-    assert told(run, 3.5, "queue") == ["5 packets of it are in the queue of s1-eth1"]
-    later = replace(Words.of(run), later=frozenset({"s1-eth1"}))
-    monkeypatch.setattr(Words, "of", lambda _: later)
-    left_out = "5 packets of it are in the queue of s1-eth1; what it drops later is left out"
-    assert told(run, 3.5, "queue") == [left_out]
-
-
-def test_the_overview_and_a_moment_name_the_configured_queue(run):
+def test_the_overview_names_the_configured_queue(run):
     whole, plan = planned("linear-12", "queue={kind: pfifo, limit: 20 packets}")
     changed = with_records(run, experiment=whole, plan=plan)
     *_, row = why.overview(changed, "table")
     assert row.split()[:2] == ["s1-eth1", "pfifo"]
-    *_, line = why.at(changed, 0, 6 * MS, "table")
-    assert "at s1-eth1 by pfifo: the queue was full" in line

@@ -52,7 +52,6 @@ class Words:
         limits: the limits of the measured queues in words, by their ports.
         queues: the kind of the queue that was asked for, by the port of a switch.
         unreasoned: the ports whose queues may drop for no reason but the general one.
-        later: the ports whose queues also drop what they have queued.
         links: see `losing_ways`.
         wires: the interfaces within links that lose packets, in words.
     """
@@ -60,7 +59,6 @@ class Words:
     limits: Mapping[str, str] = field(default_factory=dict)
     queues: Mapping[str, str] = field(default_factory=dict)
     unreasoned: Set[str] = frozenset()
-    later: Set[str] = frozenset()
     links: Mapping[tuple[str, str], Direction] = field(default_factory=dict)
     wires: Mapping[str, str] = field(default_factory=dict)
 
@@ -73,11 +71,10 @@ class Words:
             for port, of in measured.items()
             if of.limit_packets
         } | {port: f"{of.limit_bytes:,} bytes" for port, of in measured.items() if of.limit_bytes}
-        later = {port for port, of in measured.items() if of.drops == "later"}
         queues = {port: of.kind for port, of in measured.items()}
         unreasoned = {port for port, kind in queues.items() if kind in _WITHOUT_REASON}
         if (plan := run.plan) is None:
-            return cls(limits, queues, unreasoned, later)
+            return cls(limits, queues, unreasoned)
         for port in plan.switch_ports():
             queue = asked_of_switch(run.experiment, plan, port)[1]
             queues[port] = queue.qdisc if isinstance(queue, Custom) else queue.kind
@@ -88,7 +85,7 @@ class Words:
             for wire in plan.wires.values()
             for near, far in (wire.nodes, wire.nodes[::-1])
         }
-        return cls(limits, queues, unreasoned, later, losing_ways(plan), wires)
+        return cls(limits, queues, unreasoned, losing_ways(plan), wires)
 
     def place(self, place: str | None, qdisc: str | None, reason: str | None) -> str:
         """A port, a host, or a direction of a link; empty where it is not known."""

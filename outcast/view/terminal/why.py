@@ -1,8 +1,6 @@
 """In words and tables: why flows waited, sent again and lost packets, by the kernel's events."""
 
-import json
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import asdict
 
 import polars as pl
 
@@ -10,7 +8,6 @@ from outcast.analysis.trace import sums
 from outcast.analysis.trace.causes import CAUSES, chain_table
 from outcast.analysis.trace.drops import reason_table
 from outcast.analysis.trace.events import TcpEvents
-from outcast.analysis.trace.moment import moments
 from outcast.analysis.trace.senders import read_traced
 from outcast.analysis.trace.waits import wait_table, within
 from outcast.errors import ConfigError
@@ -19,7 +16,6 @@ from outcast.records.run import Run
 from outcast.units import counted
 from outcast.view.terminal import forms
 from outcast.view.terminal.dropped import Words
-from outcast.view.terminal.moment import lines, ms
 
 
 def overview(run: Run, form: str) -> Iterator[str]:
@@ -150,33 +146,6 @@ def chains(run: Run, flow: int, form: str) -> Iterator[str]:
             ]
         )
     yield from _aligned(rows)
-
-
-def at(run: Run, flow: int, t_ns: int, form: str) -> Iterator[str]:
-    """What a flow waited for at a time: in words, or as json.
-
-    Raises ConfigError without such a flow or time, and InputError without events of TCP.
-    """
-    record = _record(run, flow)
-    traced = read_traced(run.directory)
-    t_start_ns = run.manifest.traffic.t_start_ns
-    end_ns = run.manifest.traffic.t_end_ns - t_start_ns
-    if not 0 <= t_ns <= end_ns:
-        raise ConfigError(f"--at: {ms(t_ns)} is not within the run; allowed is 0 to {ms(end_ns)}")
-    packets, queue = run.table("packets"), run.table("queue")
-    with run.reading():
-        answers = moments(
-            traced.senders, traced.again, traced.drops, packets, queue, t_start_ns, flow, t_ns
-        )
-    if form == "json":
-        yield from (json.dumps(asdict(moment)) for moment in answers)
-        return
-    if not answers:
-        yield f"At {ms(t_ns)} {_named(record)} had sent nothing yet."
-    words = Words.of(run)
-    for moment in answers:
-        port = f", port {moment.sport}" if len(answers) > 1 else ""
-        yield from lines(moment, _named(record) + port, words)
 
 
 def _record(run: Run, flow: int) -> FlowRecord:
