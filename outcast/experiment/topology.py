@@ -147,7 +147,7 @@ class FromFile(OwnTopology):
 
 
 class FromGraph(OwnTopology):
-    """A graph that networkx reads: GraphML, GML, node-link JSON or an edge list."""
+    """A graph in GraphML, which networkx reads."""
 
     kind: Literal["graph"]
     path: _Path

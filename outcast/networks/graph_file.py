@@ -1,4 +1,4 @@
-"""Reads a graph from a file that networkx can read, as hosts, switches and links.
+"""Reads a GraphML file by networkx, as hosts, switches and links.
 
 The file is data from anywhere: its size, its depth and its declarations are bounded before
 networkx sees it.
@@ -10,7 +10,7 @@ import io
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -25,6 +25,7 @@ from outcast.experiment.network import LONGEST_INTERFACE, MOST_LINKS, MOST_NODES
 from outcast.networks.assemble import natural
 
 MOST_BYTES = 8 << 20
+ENDINGS = (".graphml", ".xml")
 _MOST_DEPTH = 50
 _OF_NODES = ("kind", "label", "ip", "mac", "dpid", "layer", "role", "of")
 _KINDS = {"host": ("ip", "mac", "role"), "switch": ("dpid", "layer"), "router": ()}
@@ -42,27 +43,22 @@ def read(content: bytes, name: str, hosts_per_switch: int) -> dict[str, Any]:
     Raises:
         NetworkError: it is no graph, or none that can be built.
     """
-    suffix = Path(name).suffix.lower()
-    if suffix not in READERS:
+    if Path(name).suffix.lower() not in ENDINGS:
         raise NetworkError(
-            "", f"the name ends in {suffix or 'nothing'}; allowed are {', '.join(READERS)}"
+            "",
+            "no name of a GraphML file; allowed are .graphml and .xml. networkx turns other graphs "
+            "into it: nx.write_graphml(nx.read_gml('NAME.gml'), 'NAME.graphml')",
         )
+    _require_harmless(content)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph = READERS[suffix](content)
-    except NetworkError:
-        raise
+            graph = nx.read_graphml(io.BytesIO(content))
     except Exception as error:
-        # Whatever the bytes are, networkx's readers may raise nearly anything.
+        # Whatever the bytes are, networkx's reader may raise nearly anything.
         what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise NetworkError("", f"cannot be read as {suffix}: {what:.200}") from None
+        raise NetworkError("", f"cannot be read as GraphML: {what:.200}") from None
     return _parts(_simple(graph), hosts_per_switch)
-
-
-def _graphml(content: bytes) -> Any:
-    _require_harmless(content)
-    return nx.read_graphml(io.BytesIO(content))
 
 
 def _require_harmless(content: bytes) -> None:
@@ -91,36 +87,6 @@ def _require_harmless(content: bytes) -> None:
         parser.Parse(content, True)
     except expat.ExpatError as error:
         raise NetworkError("", f"not XML: {error}") from None
-
-
-def _gml(content: bytes) -> Any:
-    text = content.decode()
-    if text.count("[") > 4 * (MOST_NODES + MOST_LINKS):
-        raise NetworkError("", f"more than {4 * (MOST_NODES + MOST_LINKS)} lists")
-    return nx.parse_gml(text, label="id")
-
-
-def _json(content: bytes) -> Any:
-    tree = handed_in.parse_json(content.decode())
-    if not isinstance(tree, dict) or "nodes" not in tree:
-        raise NetworkError("", "not a node-link graph; allowed are `nodes` and `edges`")
-    edges = "links" if "links" in tree and "edges" not in tree else "edges"
-    return nx.node_link_graph(tree, edges=edges)
-
-
-def _edge_list(content: bytes) -> Any:
-    return nx.parse_edgelist(content.decode().splitlines(), data=False)
-
-
-READERS: Mapping[str, Callable[[bytes], Any]] = {
-    ".graphml": _graphml,
-    ".xml": _graphml,
-    ".gml": _gml,
-    ".json": _json,
-    ".edgelist": _edge_list,
-    ".edges": _edge_list,
-}
-"""Readers of files, by the ending of a file's name."""
 
 
 def _simple(graph: Any) -> Any:

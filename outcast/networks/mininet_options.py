@@ -13,6 +13,7 @@ from typing import Any
 
 from outcast import units
 from outcast.errors import did_you_mean
+from outcast.experiment import NetworkError
 
 _HOST = ("ip", "mac", "role", "of")
 _SWITCH = ("dpid", "layer")
@@ -34,29 +35,21 @@ _TIME_UNITS = {
 """tc(8)'s units, in those of a configuration."""
 
 
-class OptionError(ValueError):
-    """An option that cannot be honoured. `subject` is the node or link, as in `NetworkError`."""
-
-    def __init__(self, subject: str, text: str) -> None:
-        super().__init__(f"{subject}: {text}")
-        self.subject = subject
-
-
 def routes(name: object, info: Mapping[str, Any]) -> bool:
-    """Whether a host is a router, by `kind`. Raises OptionError."""
+    """Whether a host is a router, by `kind`. Raises NetworkError."""
     kind = info.get("kind", "host")
     if kind not in ("host", "router"):
-        raise OptionError(str(name), f"kind={kind!r:.60}: allowed are host and router")
+        raise NetworkError(str(name), f"kind={kind!r:.60}: allowed are host and router")
     if kind == "router":
         _given(str(name), "host", info, ("kind",), ("isSwitch",))
     return bool(kind == "router")
 
 
 def host(name: object, info: Mapping[str, Any]) -> dict[str, Any]:
-    """A host's keys. Raises OptionError."""
+    """A host's keys. Raises NetworkError."""
     given = _given(str(name), "host", info, _HOST, ("isSwitch", "kind"))
     if info.get("inNamespace") is False:
-        raise OptionError(str(name), "inNamespace=False: allowed are hosts in their own namespace")
+        raise NetworkError(str(name), "inNamespace=False: allowed are hosts in their own namespace")
     if "ip" in given:
         given["ip"] = str(given["ip"]).partition("/")[0]
     return {"name": str(name), **{key: str(value) for key, value in given.items()}}
@@ -65,7 +58,7 @@ def host(name: object, info: Mapping[str, Any]) -> dict[str, Any]:
 def switch(
     name: object, info: Mapping[str, Any], notes: MutableMapping[str, None]
 ) -> dict[str, Any]:
-    """A switch's keys. Raises OptionError. Adds to `notes` what is left out."""
+    """A switch's keys. Raises NetworkError. Adds to `notes` what is left out."""
     subject = str(name)
     given = _given(subject, "switch", info, _SWITCH, ("isSwitch", *_NOTED_OF_SWITCHES))
     _note(notes, "switches", info, _NOTED_OF_SWITCHES)
@@ -73,7 +66,7 @@ def switch(
         # Mininet takes it as hexadecimal digits, with or without colons (OVSSwitch).
         text = str(given["dpid"]).replace(":", "")
         if not re.fullmatch(r"[0-9a-fA-F]{1,16}", text):
-            raise OptionError(
+            raise NetworkError(
                 subject, f"dpid={given['dpid']!r}: allowed are up to 16 hexadecimal digits as text"
             )
         given["dpid"] = int(text, 16)
@@ -85,7 +78,7 @@ def link(
     forwards: Callable[[str], bool],
     notes: MutableMapping[str, None],
 ) -> dict[str, Any]:
-    """A link's ends and own settings. Raises OptionError. Adds to `notes` what is left out."""
+    """A link's ends and own settings. Raises NetworkError. Adds to `notes` what is left out."""
     first, second = str(info["node1"]), str(info["node2"])
     subject = f"{first} - {second}"
     options = {key: value for key, value in info.items() if key not in _PLACES}
@@ -93,7 +86,7 @@ def link(
     own = {}
     for node, side in zip((first, second), per_side, strict=True):
         if not isinstance(side, Mapping):
-            raise OptionError(subject, f"{side!r}: allowed is a mapping of options")
+            raise NetworkError(subject, f"{side!r}: allowed is a mapping of options")
         both = {**options, **side}
         given = _given(subject, "link", both, _LINK, _NOTED_OF_LINKS)
         _note(notes, "links", both, _NOTED_OF_LINKS)
@@ -116,13 +109,13 @@ def _given(
     honoured: tuple[str, ...],
     passed: tuple[str, ...],
 ) -> dict[str, Any]:
-    """The honoured options that have a value. Raises OptionError for what is neither."""
+    """The honoured options that have a value. Raises NetworkError for what is neither."""
     given = {}
     for key, value in info.items():
         if key == "cls":
             name = getattr(value, "__name__", str(value))
             if value is not None and name not in _CLASSES[what]:
-                raise OptionError(
+                raise NetworkError(
                     subject,
                     f"cls={name}: outcast has its own; allowed are {', '.join(_CLASSES[what])}",
                 )
@@ -130,7 +123,7 @@ def _given(
             if value is not None:
                 given[key] = value
         elif key not in passed and value not in (None, False) and key != "inNamespace":
-            raise OptionError(
+            raise NetworkError(
                 subject,
                 f"the option {key}={value!r:.60} cannot be honoured; allowed are "
                 f"{', '.join(honoured)}{did_you_mean(str(key), honoured)}",
@@ -171,16 +164,16 @@ def _number(subject: str, key: str, value: object, what: str, scale: int | Fract
             raise TypeError
         number = Fraction(str(value))
     except (TypeError, ValueError, ZeroDivisionError):
-        raise OptionError(subject, f"{key}={value!r:.60}: allowed is {what}") from None
+        raise NetworkError(subject, f"{key}={value!r:.60}: allowed is {what}") from None
     if number < 0 or (number == 0 and key != "loss") or number > 10**6:
-        raise OptionError(subject, f"{key}={value!r:.60}: allowed is {what} above 0")
+        raise NetworkError(subject, f"{key}={value!r:.60}: allowed is {what} above 0")
     return number * scale
 
 
 def _time(subject: str, key: str, value: object) -> str:
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*", str(value))
     if match is None or match[2] not in _TIME_UNITS:
-        raise OptionError(
+        raise NetworkError(
             subject, f"{key}={value!r:.60}: allowed is text with a unit, as {key}='5ms'"
         )
     return f"{match[1]}{_TIME_UNITS[match[2]]}"

@@ -8,20 +8,16 @@ folder, because that may come from somebody else.
 
 from __future__ import annotations
 
-import base64
 import functools
-import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from outcast import handed_in
-from outcast.errors import ConfigError, DeadlineError, InputError, how_ended
+from outcast.errors import ConfigError, InputError
 from outcast.experiment import (
     Experiment,
     FromFile,
@@ -40,8 +36,6 @@ from outcast.networks import assemble, graph_file
 KEPT = "networks.json"
 """The file of a sweep's folder that has the networks of its points."""
 MOST_CODE_BYTES = 1 << 20
-BUILD_DEADLINE_S = 60.0
-_MOST_ANSWER_BYTES = 16 << 20
 _BESIDE = {
     "config.yaml": ("plan.json", "manifest.json"),
     "sweep.yaml": ("runs", "networks.json", ".lock"),
@@ -131,18 +125,18 @@ def _read(path: Path, topology: OwnTopology) -> bytes:
 
 def _network(topology: OwnTopology, path: Path, content: bytes) -> Network:
     """Raises ConfigError, which begins with the file."""
-    lines: Mapping[str, int] = {}
     try:
         if isinstance(topology, FromGraph):
             parts = graph_file.read(content, path.name, topology.hosts_per_switch)
         else:
+            # It imports Mininet, which graphs do not need.
+            from outcast.networks import topo_file
+
             assert isinstance(topology, FromFile)
-            parts = _run(path, content, topology.topo, topology.args)
-            lines = parts["lines"]
+            parts = topo_file.read(path, content, topology.topo, topology.args)
         return network_of_parts(topology, parts)
     except NetworkError as error:
-        line = _line(lines, error.subject)
-        raise ConfigError(f"{path}{line}: {error}") from None
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def network_of_parts(topology: OwnTopology, parts: Mapping[str, Any]) -> Network:
@@ -175,43 +169,3 @@ def network_of_parts(topology: OwnTopology, parts: Mapping[str, Any]) -> Network
 
 def _between(link: Mapping[str, Any]) -> str:
     return " - ".join(str(end).rpartition("-eth")[0] for end in link["ends"])
-
-
-def _line(lines: Mapping[str, int], subject: str) -> str:
-    turned = " - ".join(reversed(subject.split(" - ")))
-    number = lines.get(subject, lines.get(turned, lines.get(subject.strip("'\""))))
-    return f":{number}" if number else ""
-
-
-def _run(path: Path, content: bytes, topo: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs the user's file in a process of its own. Raises ConfigError, DeadlineError."""
-    request = {
-        "file": str(path),
-        "content": base64.b64encode(content).decode(),
-        "topo": topo,
-        "args": dict(args),
-    }
-    argv: Sequence[str] = [sys.executable, "-P", "-m", "outcast.networks.build_topo"]
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        done = subprocess.run(
-            argv,
-            input=json.dumps(request).encode(),
-            stdout=subprocess.PIPE,
-            env=environment,
-            timeout=BUILD_DEADLINE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise DeadlineError(f"{path} to build its network", BUILD_DEADLINE_S) from None
-    try:
-        if len(done.stdout) > _MOST_ANSWER_BYTES:
-            raise ValueError
-        answer = handed_in.parse_json(done.stdout.decode())
-    except ValueError:
-        ended = how_ended(done.returncode) if done.returncode else " ended Python"
-        raise ConfigError(f"{path}{ended}: it gave no network") from None
-    if "error" in answer:
-        raise ConfigError(str(answer["error"]))
-    network: dict[str, Any] = answer["network"]
-    return network

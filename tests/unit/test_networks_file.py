@@ -116,8 +116,6 @@ WHOLE = {
     "raises": (HEAD + "        {}['x']\n" + TAIL, "net.py:6: KeyError: 'x'"),
     "on import": ("import nothing_of_that_name\n", "net.py:1: ModuleNotFoundError"),
     "exits": ("raise SystemExit(3)\n", "net.py:1: ends the program"),
-    "dies": ("import os\nos._exit(0)\n", "net.py ended Python: it gave no network"),
-    "is killed": ("import os\nos.kill(os.getpid(), 9)\n", "SIGKILL"),
     "no topos": (HEAD + PAIR, "net.py: has no `topos`"),
     "no such topo": (HEAD + PAIR + "\ntopos = {'main': Mine}", "did you mean 'main'?"),
     "no Topo": ("topos = {'mine': dict}", "gives dict; allowed is a mininet.topo.Topo"),
@@ -129,11 +127,11 @@ FURTHER = {
     "unknown node": ("self.addLink('h9', 's1')", "net.py:9: KeyError: 'h9'"),
     "hosts only": (
         "self.addLink(self.addHost('h3'), self.addHost('h4'))",
-        "net.py:9: h3 - h4: a link between two hosts",
+        "net.py: h3 - h4: a link between two hosts",
     ),
     "two links": (
         "self.addLink('h2', self.addSwitch('s2'))",
-        "net.py:8: h2: a host with two links; allowed is one, and for each further one a host with "
+        "net.py: h2: a host with two links; allowed is one, and for each further one a host with "
         "of='h2'",
     ),
     "of nobody": (
@@ -141,36 +139,36 @@ FURTHER = {
         "h3: of 'h9': allowed is the name of a host that has no `of` itself",
     ),
     "parallel": (SWITCH + 2 * "self.addLink('s1', 's2'); ", "two links between the same nodes"),
-    "a loop": ("self.addLink('s1', 's1')", "net.py:9: s1 - s1"),
-    "unconnected": (SWITCH, "net.py:9: s2: no path leads there from h1"),
-    "no link": ("self.addHost('h3')", "net.py:9: h3: a host without"),
+    "a loop": ("self.addLink('s1', 's1')", "net.py: s1 - s1"),
+    "unconnected": (SWITCH, "net.py: s2: no path leads there from h1"),
+    "no link": ("self.addHost('h3')", "net.py: h3: a host without"),
     "long": (
         HOST.format("'a_very_long_host'", ""),
-        "net.py:9: a_very_long_host: its interface a_very_long_host-eth0 has 21 characters",
+        "net.py: a_very_long_host: its interface a_very_long_host-eth0 has 21 characters",
     ),
-    "odd": (HOST.format("'New York'", ""), "net.py:9: 'New York': is no name for a node"),
+    "odd": (HOST.format("'New York'", ""), "net.py: 'New York': is no name for a node"),
     "same address": (
         "; ".join(HOST.format(f"'h{n}', ip='10.0.0.9'", "") for n in (3, 4)),
-        "net.py:9: h4: ip 10.0.0.9 is that of h3 already",
+        "net.py: h4: ip 10.0.0.9 is that of h3 already",
     ),
-    "other network": (HOST.format("'h3', ip='192.168.0.1'", ""), "net.py:9: h3: ip 192.168.0.1"),
+    "other network": (HOST.format("'h3', ip='192.168.0.1'", ""), "net.py: h3: ip 192.168.0.1"),
     "cpu": (
         HOST.format("'h3', cpu=0.5", ""),
-        "net.py:9: h3: the option cpu=0.5 cannot be honoured; allowed are ip, mac, role",
+        "net.py: h3: the option cpu=0.5 cannot be honoured; allowed are ip, mac, role",
     ),
     "stp": (
         "self.addLink(self.addSwitch('s2', stp=True), 's1')",
-        "net.py:9: s2: the option stp=True cannot be honoured",
+        "net.py: s2: the option stp=True cannot be honoured",
     ),
     "speedup": (
         HOST.format("'h3'", ", speedup=3"),
-        "net.py:9: h3 - s1: the option speedup=3 cannot be honoured",
+        "net.py: h3 - s1: the option speedup=3 cannot be honoured",
     ),
     "delay": (
         HOST.format("'h3'", ", delay=5"),
-        "net.py:9: h3 - s1: delay=5: allowed is text with a unit, as delay='5ms'",
+        "net.py: h3 - s1: delay=5: allowed is text with a unit, as delay='5ms'",
     ),
-    "layer": ("self.addLink(self.addSwitch('s2', layer='top'), 's1')", "net.py:9: s2: layer:"),
+    "layer": ("self.addLink(self.addSwitch('s2', layer='top'), 's1')", "net.py: s2: layer:"),
 }
 BROKEN = WHOLE | {
     name: (f"{HEAD}{PAIR}        {line}\n{TAIL}", refusal)
@@ -179,7 +177,7 @@ BROKEN = WHOLE | {
 
 
 @pytest.mark.parametrize(("code", "refusal"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_file_is_one_line_with_its_line(tmp_path, code, refusal):
+def test_a_broken_file_is_one_line(tmp_path, code, refusal):
     with pytest.raises(ConfigError) as refused:
         outcast.load(config_of(tmp_path, code))
     text = str(refused.value)
@@ -190,21 +188,25 @@ def test_a_broken_file_is_one_line_with_its_line(tmp_path, code, refusal):
 
 def test_arguments_that_do_not_fit(tmp_path):
     file = config_of(tmp_path, HEAD.replace(", **more", "") + PAIR + TAIL)
-    with pytest.raises(ConfigError, match=r"net.py:4: .*'faar'.*did you mean 'far'"):
+    with pytest.raises(ConfigError, match=r"net.py: topology.args: TypeError: .*'faar'"):
         outcast.load(file, {"topology.args.faar": 3})
     outcast.load(file, {"topology.args.far": 3})
-
-
-def test_a_file_that_never_ends_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(resolve, "BUILD_DEADLINE_S", 0.5)
-    with pytest.raises(OutcastError, match=r"waited 0.5 s for .*net.py to build its network"):
-        outcast.load(config_of(tmp_path, "while True: pass\n"))
 
 
 def test_what_a_file_prints_is_not_its_answer(tmp_path, capfd):
     network_of(config_of(tmp_path, "print('{}')\n" + HEAD + PAIR + TAIL))
     out, err = capfd.readouterr()
     assert (out, err) == ("", "{}\n")
+
+
+def test_two_files_with_neighbours_of_one_name(tmp_path):
+    code = "from near import NAME\n" + HEAD + PAIR.replace("'h2'", "NAME") + TAIL
+    for name in ("h2", "h3"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "near.py").write_text(f"NAME = {name!r}\n")
+        file = config_of(folder, code, config=CONFIG.replace("to: h2", f"to: {name}"))
+        assert [host.name for host in network_of(file).hosts] == ["h1", name]
 
 
 def test_chance_is_the_same_every_time(tmp_path):

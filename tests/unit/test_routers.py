@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pytest
 
 from controllers import entries, routes
@@ -22,7 +23,7 @@ EXAMPLE = Path(__file__).parents[2] / "configs" / "examples" / "routed.yaml"
 MANY = [f"r{number}" for number in range(1, 257)]
 CONFIG = """
 name: own
-topology: {kind: graph, path: net.json}
+topology: {kind: graph, path: net.graphml}
 links: {rate: 100mbit}
 queue: {kind: pfifo, limit: 20 packets}
 flows: [{from: h1, to: h2}]
@@ -39,11 +40,10 @@ def plan_of(*settings: str) -> Plan:
 def graph_plan(folder: Path, nodes: dict[str, dict[str, Any]], edges: str, *settings: str) -> Plan:
     """The plan of a graph; `edges` is as `h1 s1, s1 r1`."""
     pairs = [pair.split() for pair in edges.split(",")]
-    graph = {
-        "nodes": [{"id": name, **data} for name, data in nodes.items()],
-        "edges": [{"source": one, "target": two} for one, two in pairs],
-    }
-    (folder / "net.json").write_text(json.dumps(graph))
+    graph = nx.Graph()
+    graph.add_nodes_from(nodes.items())
+    graph.add_edges_from(pairs)
+    nx.write_graphml(graph, folder / "net.graphml")
     (folder / "own.yaml").write_text(CONFIG)
     return make_plan(resolve.experiment_of(experiment.read(folder / "own.yaml", settings)))
 

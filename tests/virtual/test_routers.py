@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import dpkt
+import networkx as nx
 import numpy as np
 import polars as pl
 import pytest
@@ -36,7 +37,7 @@ GRAPH = """graph [
 DEEP = {"kind": "pfifo", "limit": "10000 packets"}
 CONFIG: dict[str, Any] = {
     "name": "one-router",
-    "topology": {"kind": "graph", "path": "net.gml"},
+    "topology": {"kind": "graph", "path": "net.graphml"},
     "links": {"rate": "10gbit", "delay": "10us", "overhead": "ethernet"},
     "queue": {"kind": "pfifo", "limit": "20 packets"},
     "transport": {"congestion_control": "cubic"},
@@ -49,7 +50,7 @@ CONFIG: dict[str, Any] = {
 
 
 def made(folder: Path, graph: str = GRAPH, /, **settings: Any) -> outcast.Run:
-    (folder / "net.gml").write_text(graph)
+    nx.write_graphml(nx.parse_gml(graph, label="id"), folder / "net.graphml")
     config = CONFIG | settings
     (folder / "own.yaml").write_text(yaml.safe_dump(config))
     guest_runs.run(folder / "own.yaml", folder / "run")

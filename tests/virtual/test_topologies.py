@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 from outcast.records.run import Run
@@ -76,11 +77,11 @@ RING = """graph [
 
 @pytest.mark.parametrize("kind", ["shortest", "spanning_tree", "hashed"])
 def test_packets_take_the_planned_paths_in_a_ring(kind, tmp_path):
-    (tmp_path / "ring.gml").write_text(RING)
+    nx.write_graphml(nx.parse_gml(RING, label="id"), tmp_path / "ring.graphml")
     config = tmp_path / "ring.yaml"
     config.write_text(
         "name: ring\n"
-        "topology: {kind: graph, path: ring.gml, hosts_per_switch: 1}\n"
+        "topology: {kind: graph, path: ring.graphml, hosts_per_switch: 1}\n"
         "links: {rate: 100mbit, delay: 20us}\n"
         "queue: {kind: pfifo, limit: 50 packets}\n"
         f"routing: {{kind: {kind}}}\n"
