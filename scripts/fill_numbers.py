@@ -75,7 +75,7 @@ def _missing() -> dict[str, str]:
 def _of_claims(recipe: Recipe) -> list[str]:
     numbers = range(1, len(recipe.claims) + 1)
     of_number = [f".{number}{value}" for number in numbers for value in ("", ".value", ".verdict")]
-    return [".verdict", ".state", ".regimes", ".band", *of_number]
+    return [".verdict", ".state", ".band", *of_number]
 
 
 def _of_points(recipe: Recipe) -> list[str]:
@@ -87,8 +87,8 @@ def _reproduced(folder: Path) -> dict[str, str]:
     """Of every row: `P3.verdict`, and of its first claim `P3.1`, `P3.1.value` and `P3.1.verdict`.
 
     `P3.1` is the value with its interval. A row that was made under a profile of noise which was
-    asked for is `P3@exact`. `P3.state` says what made it, and `P3.regimes` what the noise meter
-    says of its runs. `P3.band` is the table of the row under all profiles that it was made under.
+    asked for is `P3@exact`. `P3.state` says what made it. `P3.band` is the table of the row under
+    all profiles that it was made under.
     `claims inconclusive`, or another verdict's name, is the table of all claims that have it, and
     `turned jitter` that of claims which are contradicted with one of two kinds of noise.
     """
@@ -110,7 +110,6 @@ def _reproduced(folder: Path) -> dict[str, str]:
         name = result.id if result.profile is None else f"{result.id}@{result.profile}"
         known[f"{name}.verdict"] = row.word
         known[f"{name}.state"] = str(result.state)
-        known[f"{name}.regimes"] = _regimes(result)
         for number, claim in enumerate(row.claims, 1):
             record = claim.record
             known[f"{name}.{number}"] = _claim_text(claim)
@@ -163,22 +162,15 @@ def _claim_text(claim: together.ShownClaim) -> str:
 
 
 def band_table(band: Sequence[together.Row]) -> str:
-    """A row under each profile of noise: its first claim, its chains of drops, what the meter says.
-
-    The runs of a recipe are at several points, so their regimes are counted together.
-    """
+    """A row under each profile of noise: its first claim and its chains of drops."""
     main = band[0].result.claims[0]
-    lines = [f"| noise | {main.text} | burst ratio | regimes of the runs |", "|" + "---|" * 4]
+    lines = [f"| noise | {main.text} | burst ratio |", "|" + "---|" * 3]
     for row in band:
         result = row.result
         record = result.claims[0].model_copy(update={"stationary": None})
-        cells = [f"`{result.noise}`", measured_text(record), burst_text(result), _regimes(result)]
+        cells = [f"`{result.noise}`", measured_text(record), burst_text(result)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def _regimes(result: Result) -> str:
-    return ", ".join(f"{regime}: {count}" for regime, count in result.regimes.items())
 
 
 def of_points(name: str, result: Result, recipe: Recipe) -> dict[str, str]:

@@ -193,7 +193,6 @@ def pages(docs: Path = DOCS) -> dict[str, str]:
         f"- {line}.\n" for line in [*reproduction_summary.glance(rows, older), *_headline(rows)]
     )
     text = f"{TITLE}{first}\n{PREFACE}{about}\n{together.control_text(rows)}\n\n"
-    text += f"{reproduction_summary.meter_text(rows)}\n\n"
     text += _tables(most, with_sections, 1)
     for number, group in enumerate(others, 2):
         text += f"\n# {_apart_heading(number)}\n\n{_apart_text(group)}\n"

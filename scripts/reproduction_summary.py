@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from outcast.reproduce import measures
-from outcast.reproduce.claims import LEAST_RUNS
-from outcast.reproduce.recipe import load_all
-from outcast.reproduce.result import LOCKED, MIXED, UNKNOWN, describe, number
 from outcast.reproduce.together import AGREEING, Row
 from outcast.reproduce.verdict import Verdict, verdict_text
 
@@ -63,42 +57,3 @@ def glance(rows: Sequence[Row], older: Collection[str] = ()) -> list[str]:
         ),
         *(f"{words[kind]} ({len(ids)}): {', '.join(ids)}" for kind, ids in groups.items() if ids),
     ]
-
-
-def meter_text(rows: Sequence[Row]) -> str:
-    """Whether the noise meter's word tells how far seeds lie apart, where it gates verdicts.
-
-    By points whose runs all have one word: the standard deviation of the main claim's logarithm
-    over the seeds. Points that rows share count once.
-    """
-    from scipy.stats import mannwhitneyu
-
-    spreads: dict[str, dict[str, float]] = {}
-    for result in (row.result for row in rows):
-        main = load_all()[result.id].claims[0].measure
-        if not measures.is_logarithmic(main):
-            continue
-        for point in result.points:
-            values = [value for value in point.values.get(describe(main), ()) if value]
-            if len(point.regimes) == 1 and len(values) >= LEAST_RUNS:
-                key = f"{result.noise} {point.config} {point.set} {describe(main)}"
-                spread = statistics.stdev(math.log(value) for value in values)
-                spreads.setdefault(next(iter(point.regimes)), {})[key] = spread
-    if not {MIXED, LOCKED} <= spreads.keys():
-        return ""
-    mixed, locked = (sorted(spreads[word].values()) for word in (MIXED, LOCKED))
-    p = float(mannwhitneyu(mixed, locked).pvalue)
-    texts = [
-        f"{number(statistics.median(known))} at {len(known)} points whose runs are all {word} "
-        f"({number(known[0])} to {number(known[-1])})"
-        for word in (MIXED, LOCKED, UNKNOWN)
-        if (known := sorted(spreads.get(word, {}).values()))
-    ]
-    return (
-        "Runs that the noise meter calls phase-locked are one draw and no result, so no verdict "
-        "rests on them. Does its word tell how far seeds lie apart? The standard deviation of the "
-        f"main ratio's logarithm has the median {texts[0]}, and {texts[1]}; p = {number(p)} by the "
-        "test of Mann and Whitney. So it tells in most cases and not in each: the ranges overlap. "
-        "Where it knows nothing, verdicts count all the same: the median is "
-        f"{'not known' if texts[2:] == [] else texts[2]}."
-    )

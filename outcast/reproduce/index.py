@@ -75,10 +75,8 @@ def remarks(result: Result) -> list[tuple[str, str]]:
 
 
 def made_text(result: Result) -> str:
-    """Which state, noise and engine made a result's runs, and which regimes they had."""
-    regimes = ", ".join(f"{name} in {count} runs" for name, count in result.regimes.items())
-    seen = f" ({regimes})" if regimes else ""
-    return f"{result.state}; noise {result.noise}{seen}; {result.engine} engine"
+    """Which state, noise and engine made a result's runs."""
+    return f"{result.state}; noise {result.noise}; {result.engine} engine"
 
 
 def seeds_text(result: Result) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -54,7 +53,6 @@ def conclude(
         pictures.draw(recipe, good, folder / FIGURE)
     every = [run for of_point in good.values() for run in of_point]
     emulated = [run for run in every if not isinstance(run, ModelRun)]
-    regimes = _count_regimes(emulated)
     manifests = [run.directory.read_manifest() for run in emulated]
     taken = [each for claim in recipe.claims for _, each in claim.points]
     functions = [measures.MEASURES[each.kind].function for each in taken]
@@ -71,7 +69,6 @@ def conclude(
         state=state.of_runs(made_by, manifests, functions),
         profile=noise,
         noise=" and ".join(sorted({_profile(run) for run in emulated})) or "none",
-        regimes=regimes,
         burst=_burst(recipe, good),
         engine=", ".join(sorted({manifest.engine for manifest in manifests})) or "no",
         seconds=round(sum(sum(run.summary.wall_s.values()) for run in emulated), 1),
@@ -122,8 +119,6 @@ def _point(
         },
         rivals=_rivals(claimed, good[:1]),
         floor=_at_floor(claimed, made),
-        locked=[seed for seed, run in made if result.LOCKED in _regimes(run)],
-        regimes=_count_regimes(good),
     )
 
 
@@ -144,17 +139,6 @@ def _profile(run: Run) -> str:
         return runs.REAL_TIME
     plain = noise == Noise(profile=noise.profile).resolved(engine)
     return noise.profile if plain else f"{noise.profile}, changed"
-
-
-def _regimes(run: Run) -> set[str]:
-    """The regimes of noise that a run's bottlenecks had; a computation has none."""
-    return (
-        set() if isinstance(run, ModelRun) else {part.regime for part in run.summary.noise.values()}
-    )
-
-
-def _count_regimes(made: Sequence[Run]) -> dict[str, int]:
-    return dict(sorted(Counter(word for run in made for word in _regimes(run)).items()))
 
 
 def _copy_of(plan: PlannedRun, run: Run | None, packets: dict[tuple[str, ...], int]) -> str | None:

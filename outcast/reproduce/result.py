@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -33,12 +33,6 @@ from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Judged, Verdict, judge
 
 FILE = "result.json"
-LOCKED = "phase-locked"
-"""The noise meter's word for a run that is one draw and no result (docs/noise.md)."""
-MIXED = "mixed"
-"""Its word for a run whose inputs keep no phase."""
-UNKNOWN = "unknown"
-"""Its word where it cannot tell, as where a queue drops nothing or chooses what to drop."""
 
 
 class ClaimRecord(handed_in.Record):
@@ -77,7 +71,6 @@ class PointRecord(handed_in.Record):
     set: dict[str, object]
     seeds: list[int]
     values: dict[str, list[float | None]] = Field(description="by measure, a value for each seed")
-    locked: list[int] = Field(description="the seeds of phase-locked runs")
     rivals: dict[str, float] = Field(
         default_factory=dict,
         description="by the kind of a ratio of goodputs, the flows of its first side for each of "
@@ -87,7 +80,6 @@ class PointRecord(handed_in.Record):
         description="by measure, the seeds whose value is a bound, because flows got a segment at "
         "most"
     )
-    regimes: dict[str, int] = Field(description="how many runs had each regime of noise")
 
 
 class FailureRecord(handed_in.Record):
@@ -131,9 +123,6 @@ class Result(handed_in.Record):
         description="the profile of noise that was asked for; null for that of the configurations"
     )
     noise: str = Field(description="the profile that its runs have; `none` for a computation")
-    regimes: dict[str, int] = Field(
-        description="how many of its runs had each regime of noise (summary.json, `noise`)"
-    )
     burst: BurstRecord | None = Field(description="null if no such flow lost a packet")
     engine: str
     seconds: float = Field(description="wall time of all its runs, one after the other")
@@ -147,23 +136,11 @@ class Result(handed_in.Record):
 
 
 def evaluate(recipe: Recipe, points: Sequence[PointRecord]) -> list[Judged]:
-    """The verdict on every claim, from the values of the points alone.
-
-    Phase-locked runs give no verdict.
-    """
+    """The verdict on every claim, from the values of the points alone, of all their seeds."""
     judged = []
     for claim in recipe.claims:
-        labels = dict(needed_points(claim))
-        locked = {point.label: point for point in points if point.label in labels and point.locked}
-        of_claim = _judge(recipe, points, claim, {at: set(p.locked) for at, p in locked.items()})
-        if of_claim.verdict is None:
-            # What was measured is shown all the same.
-            of_claim = replace(_judge(recipe, points, claim, {}), verdict=None, p=None, note="")
-        notes = [
-            f"{len(point.locked)} of {len(point.seeds)} runs at {label} are {LOCKED}"
-            for label, point in locked.items()
-        ]
-        texts = filter(None, [*notes, _at_floor(points, claim), of_claim.note])
+        of_claim = _judge(recipe, points, claim)
+        texts = filter(None, [_at_floor(points, claim), of_claim.note])
         judged.append(replace(of_claim, note="; ".join(texts)))
     return judged
 
@@ -181,17 +158,12 @@ def _at_floor(points: Sequence[PointRecord], claim: Claim) -> str:
     return f"censored values: {sum(counts)}, bounds where flows got a segment at most"
 
 
-def _judge(
-    recipe: Recipe, points: Sequence[PointRecord], claim: Claim, without: Mapping[str, set[int]]
-) -> Judged:
-    """The verdict on a claim without some seeds of its points."""
+def _judge(recipe: Recipe, points: Sequence[PointRecord], claim: Claim) -> Judged:
+    """The verdict on a claim."""
 
     def by_point(measure: Measure, *, paired: bool) -> dict[str, list[float]]:
         nothing: dict[str, list[float]] = {point.label: [] for point in recipe.every_point}
-        return nothing | {
-            point.label: values_of(point, measure, without.get(point.label, ()), paired=paired)
-            for point in points
-        }
+        return nothing | {point.label: values_of(point, measure, paired=paired) for point in points}
 
     # Two measures of one point are compared run by run, so each run's ratio counts as it is.
     paired = isinstance(claim, OrderClaim) and claim.greater == claim.lesser
@@ -237,13 +209,11 @@ def _tie(sides: Sequence[tuple[list[float], Sequence[int]]]) -> None:
                 values[at] = bound
 
 
-def values_of(
-    point: PointRecord, measure: Measure, without: Collection[int] = (), *, paired: bool = False
-) -> list[float]:
+def values_of(point: PointRecord, measure: Measure, *, paired: bool = False) -> list[float]:
     """A point's value for every seed, with NaN for none, so that means of them are the source's."""
     nothing = [None] * len(point.seeds)
-    known = zip(point.seeds, point.values.get(describe(measure), nothing), strict=False)
-    values = [math.nan if value is None or seed in without else value for seed, value in known]
+    known = point.values.get(describe(measure), nothing)
+    values = [math.nan if value is None else value for value in known]
     return values if paired else measures.as_means(values, measure, point.rivals)
 
 

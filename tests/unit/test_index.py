@@ -243,9 +243,7 @@ def make_result(
         set={"duration": "1s"},
         seeds=[1, 2],
         values={"ratio": [6, 7]},
-        locked=[],
         floor={},
-        regimes={},
     )
     return Result(
         id=name,
@@ -262,7 +260,6 @@ def make_result(
         state=STATE,
         profile=profile,
         noise=profile or "jitter",
-        regimes={"mixed": 2},
         burst=BurstRecord(hops=2, mean=1.4, low=1.2, high=1.6),
         engine="virtual",
         seconds=1,
@@ -333,7 +330,7 @@ def test_every_row_with_its_verdict_in_words_and_a_section(tmp_path, report):
     assert "less &lt;than&gt; half" in text
     assert "That &lt;this&gt; holds" in text
     assert "outcast 0 (commit aaaaaaaaaaaa, code c0de), kernel 6.1 abc, root r00t" in text
-    assert "noise jitter (mixed in 2 runs)" in text
+    assert "noise jitter; virtual engine" in text
     assert "Over noise" not in text
     assert "among the 6 rows that are judged, 0.3 are expected at most" in text
 

@@ -69,15 +69,13 @@ def test_a_recipe_without_a_result_has_no_number(tmp_path):
 def test_a_row_under_several_profiles_is_a_table():
     stored = docs.stored(numbers.ROOT / "docs")[0]
     under = [
-        stored.model_copy(
-            update={"profile": noise, "noise": noise, "regimes": {"mixed": 3, "unknown": 2}}
-        )
+        stored.model_copy(update={"profile": noise, "noise": noise})
         for noise in ("exact", "jitter")
     ]
     table = numbers.band_table(together.rows(under)).splitlines()
     assert table[0].startswith(f"| noise | {stored.claims[0].text} |")
     assert [line.split(" | ")[0] for line in table[2:]] == ["| `exact`", "| `jitter`"]
-    assert table[2].endswith("mixed: 3, unknown: 2 |")
+    assert table[2].count(" | ") == 2
 
 
 def test_the_findings_name_every_claim_that_is_contradicted():

@@ -319,7 +319,7 @@ def test_a_claim_has_to_differ_from_its_control():
 def point_of(
     label: str, values: dict[str, list[float]], seeds: list[int], **more: Any
 ) -> result.PointRecord:
-    rest = {"config": "c", "set": {}, "locked": [], "floor": {}, "regimes": {}, **more}
+    rest = {"config": "c", "set": {}, "floor": {}, **more}
     return result.PointRecord(label=label, values=values, seeds=seeds, **rest)
 
 
@@ -568,14 +568,14 @@ def test_claims_without_a_verdict_take_no_part_in_the_correction():
     assert together.correct([]) == []
 
 
-# --- the regime
+# --- a recipe and its runs
 
 
-def ratios_at(label: str, locked: list[int], **more: Any) -> result.PointRecord:
+def ratios_at(label: str, **more: Any) -> result.PointRecord:
     values = {result.describe(RATIO): [7.0, 7.1, 7.2, 6.9, 6.8, 7.05]}
     if label != "A":
         values = {result.describe(RATIO): [1.0, 1.1, 0.9, 1.0, 1.05, 0.95]}
-    return point_of(label, values, [1, 2, 3, 4, 5, 6], locked=locked, **more)
+    return point_of(label, values, [1, 2, 3, 4, 5, 6], **more)
 
 
 def recipe_with(*claims: Claim) -> Any:
@@ -583,26 +583,17 @@ def recipe_with(*claims: Claim) -> Any:
     return Recipe.model_construct(points=points, claims=claims, without={"queue": "sfq"})
 
 
-def test_phase_locked_runs_give_no_verdict():
-    def judged(point: result.PointRecord) -> Any:
-        (without,) = CONTROL
-        control = ratios_at(without, [])
-        (of_claim,) = result.evaluate(recipe_with(size()), [point, control])
-        return of_claim
-
-    free = judged(ratios_at("A", []))
-    assert (free.verdict, free.note) == (Verdict.REPRODUCED, "")
-    # Five others are left, and they are judged; four are none.
-    left = judged(ratios_at("A", [3]))
-    assert (left.verdict, left.measured.n) == (Verdict.REPRODUCED, 5)
-    assert left.note == "1 of 6 runs at A are phase-locked"
-    few = judged(ratios_at("A", [3, 4]))
-    assert (few.verdict, few.p, few.measured.n) == (None, None, 6)
-    # Runs of a control are runs too.
+def test_every_stored_seed_is_judged():
     (without,) = CONTROL
-    points = [ratios_at("A", []), ratios_at(without, [1, 2])]
-    (judged_by_few,) = result.evaluate(recipe_with(size()), points)
-    assert judged_by_few.verdict is Verdict.UNCONTROLLED
+    values, control = [7.0, 7.1, 7.2, 6.9, 6.8, 7.05], ratios_at(without)
+    for count in range(2, 7):
+        ratios = {result.describe(RATIO): values[:count]}
+        point = point_of("A", ratios, [*range(1, count + 1)])
+        (judged,) = result.evaluate(recipe_with(size()), [point, control])
+        assert judged.measured.n == count
+        assert judged.verdict is (Verdict.REPRODUCED if count >= 5 else None)
+        # What is not judged has no note on how it was.
+        assert judged.note == ""
 
 
 def test_a_verdict_names_its_noise():
@@ -647,16 +638,16 @@ def test_what_holds_is_said_at_a_glance():
 
 def test_values_at_the_floor_are_called_censored():
     claim = BoundClaim(text="t", measure=RATIO, at="A", at_least=1, none=1)
-    control = ratios_at("A, without the effect", [])
+    control = ratios_at("A, without the effect")
     for floor, is_told in (({result.describe(RATIO): [1, 2]}, True), ({}, False)):
-        points = [ratios_at("A", [], floor=floor), control]
+        points = [ratios_at("A", floor=floor), control]
         (judged,) = result.evaluate(recipe_with(claim), points)
         assert ("censored values: 2" in judged.note) is is_told
     # Those of a control and of both points count.
-    points = [ratios_at("A", []), ratios_at(control.label, [], floor={result.describe(RATIO): [1]})]
+    points = [ratios_at("A"), ratios_at(control.label, floor={result.describe(RATIO): [1]})]
     (judged,) = result.evaluate(recipe_with(claim), points)
     assert "censored values: 1" in judged.note
-    both = [ratios_at(label, [], floor={result.describe(RATIO): [3]}) for label in "AB"]
+    both = [ratios_at(label, floor={result.describe(RATIO): [3]}) for label in "AB"]
     (judged,) = result.evaluate(recipe_with(ORDER), both)
     assert "censored values: 2" in judged.note
 
@@ -703,12 +694,6 @@ def test_a_measure_that_no_run_has_gives_no_verdict():
     assert (judged.verdict, judged.measured.n) == (None, 0)
 
 
-def test_what_is_not_judged_has_no_note_on_how_it_was():
-    point = ratios_at("A", [1, 2])
-    (judged,) = result.evaluate(recipe_with(ORDER), [point, ratios_at("B", [])])
-    assert (judged.verdict, judged.note) == (None, "2 of 6 runs at A are phase-locked")
-
-
 def test_the_spread_of_a_ratio_of_means_is_the_jackknifes():
     # Its definition: Efron and Tibshirani, An Introduction to the Bootstrap, equation 11.5.
     ratios = [6.0, 7.0, 5.0, 9.0, 4.0]
@@ -725,7 +710,7 @@ def test_the_spread_of_a_ratio_of_means_is_the_jackknifes():
 
 def test_two_measures_of_a_run_are_compared_as_they_are():
     # The estimator of means would change each run's ratio by those of the others.
-    point = ratios_at("A", [], rivals={"outcast_ratio": 12.0})
+    point = ratios_at("A", rivals={"outcast_ratio": 12.0})
     assert result.values_of(point, RATIO, paired=True) == point.values[result.describe(RATIO)]
     assert result.values_of(point, RATIO) != point.values[result.describe(RATIO)]
 
@@ -734,26 +719,3 @@ def test_equal_values_at_an_edge_have_no_small_p():
     values = {"A": [1.0] * 5, **CONTROL}
     judged = judge(bound(1, at_least=1), values, {}, logarithmic=True)
     assert (judged.verdict, judged.p) == (Verdict.INCONCLUSIVE, 1.0)
-
-
-def test_the_meters_word_is_compared_with_the_spread_of_seeds():
-    label, measure = "twelve 6-hop flows", RECIPES["P3"].claims[0].measure
-    shown = []
-    for number, (word, reach) in enumerate([("mixed", 1.1), ("phase-locked", 30.0)] * 4):
-        values = {result.describe(measure): [1.0, reach, 1.0, reach, 1.0]}
-        seeds = [1, 2, 3, 4, 5]
-        point = point_of(label, values, seeds, config=str(number), regimes={word: 5})
-        made = result_of((0.001, Verdict.REPRODUCED))
-        update = {"id": "P3", "points": [point], "noise": "x"}
-        shown += together.judge([made.model_copy(update=update)])
-    text = reproduction_summary.meter_text(shown)
-    assert "0.0522 at 4 points whose runs are all mixed" in text
-    assert "1.86 at 4 points whose runs are all phase-locked" in text
-    assert "p = 0.0" in text
-    assert reproduction_summary.meter_text(shown[:1]) == ""
-    # Where the meter knows nothing, its reader should know how far seeds lie apart.
-    (known,) = shown[0].result.points
-    point = known.model_copy(update={"regimes": {"unknown": 5}})
-    more = shown[0].result.model_copy(update={"points": [point], "noise": "y"})
-    text = reproduction_summary.meter_text([*shown, *together.judge([more])])
-    assert "0.0522 at 1 points whose runs are all unknown" in text
