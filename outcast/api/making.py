@@ -28,26 +28,24 @@ def make(
     progress: bool | None = None,
 ) -> Path:
     """Makes a run, as `outcast.run` does, and returns its folder. Raises as that does."""
-    from outcast.sweep import measured
-
     if directory is not None:
         target = Path(directory)
-        made = execute(planned, target, progress)
-    else:
-        target, made = _in_a_free_place(planned, progress)
-    measured.note(measured.of_single_run(made, planned.experiment), measured.default_file())
-    return target
+        execute(planned, target, progress)
+        return target
+    return _in_a_free_place(planned, progress)
 
 
-def _in_a_free_place(planned: Planned, progress: bool | None) -> tuple[Path, RunDirectory]:
-    """Makes a run whose folder nobody named; its folder, and the run."""
+def _in_a_free_place(planned: Planned, progress: bool | None) -> Path:
+    """Makes a run whose folder nobody named, and returns its folder."""
     from outcast import workflow
 
     *places, last = workflow.default_directories(planned.experiment)
     for target in places:
         with contextlib.suppress(workflow.TakenError):
-            return target, execute(planned, target, progress)
-    return last, execute(planned, last, progress)
+            execute(planned, target, progress)
+            return target
+    execute(planned, last, progress)
+    return last
 
 
 def execute(

@@ -124,7 +124,7 @@ def make_each(
                     pool,
                     Limits(),
                     observer,
-                    on_result=lambda name, wall_s, disk_bytes: check(directory, name),
+                    on_result=lambda name: check(directory, name),
                 )
             finally:
                 pool.stop()

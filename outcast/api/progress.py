@@ -33,14 +33,14 @@ def of_run(progress: bool | None) -> Iterator[Callable[[Mapping[str, Any]], None
 
 
 @contextmanager
-def of_sweep(progress: bool | None, expected_s: float | None = None) -> Iterator[Observer]:
-    """Gives an observer of a sweep; `expected_s` is what a run is expected to take."""
+def of_sweep(progress: bool | None) -> Iterator[Observer]:
+    """Gives an observer of a sweep."""
     from outcast.sweep.display import Display, Silent
 
     if not is_shown(progress):
         yield Silent()
         return
-    with Display(PlainConsole(stderr=True), expected_s) as display:
+    with Display(PlainConsole(stderr=True)) as display:
         yield display
 
 

@@ -17,13 +17,13 @@ from outcast.engines import choice
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, Source
 from outcast.plan.planned import Planned
-from outcast.sweep import index, measured, merge, plan, runner
-from outcast.sweep.measured import Forecast
+from outcast.sweep import index, merge, plan, runner
 from outcast.sweep.plan import Plan
 from outcast.sweep.plan import Run as PlannedRun
 from outcast.sweep.runner import Result
 from outcast.sweep.scheduler import Limits
 from outcast.sweep.store import SweepDirectory, finished_runs
+from outcast.sweep.task import is_exclusive
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,6 @@ class Prepared:
     jobs: int | None
     scheduler: str | None
     store: str | None
-    expected: Forecast
     resume: bool
 
 
@@ -51,7 +50,7 @@ def prepare(
     shard: tuple[int, int] | None = None,
     hashes: bool = False,
 ) -> Prepared:
-    """Checks every point of a sweep, and estimates what is left of it. Nothing is run.
+    """Checks every point of a sweep, and finds what is left of it. Nothing is run.
 
     With `shard`, a number from 1 on and a count, only these runs are made; see Plan.shard.
     With `hashes`, files of finished runs are compared with their hashes. `carry_out` does that in
@@ -62,7 +61,7 @@ def prepare(
         FeatureMissingError: no engine can run a point.
     """
     planned = plan.plan_sweep(source, lambda experiment: choice.choose(experiment).name)
-    if scheduler is not None and any(run.size.exclusive for run in planned.runs):
+    if scheduler is not None and any(is_exclusive(run.engine) for run in planned.runs):
         raise ConfigError(
             "--scheduler: realtime runs share no machine and are made on this one only; "
             "allowed is engine: virtual"
@@ -79,9 +78,6 @@ def prepare(
     if resume and target.exists():
         finished = finished_runs(SweepDirectory(target), planned.asked, hashes=hashes)
     missing = [run for run in planned.runs if run.point.name not in finished]
-    known = measured.read_measurements(measured.default_file())
-    sizes = [run.size for run in missing]
-    expected = measured.forecast(sizes, planned.sweep.captures, jobs, known)
     return Prepared(
         planned,
         missing,
@@ -89,7 +85,6 @@ def prepare(
         jobs if scheduler is None else None,
         scheduler,
         store,
-        expected,
         resume,
     )
 
@@ -104,10 +99,9 @@ def carry_out(
         BusyError: another process is at it.
         FeatureMissingError, DeadlineError: the Dask scheduler cannot be used.
     """
-    expected = prepared.expected
     pool = pool_of(prepared.jobs, prepared.scheduler, prepared.store)
     try:
-        with displays.of_sweep(progress, expected.each_s if prepared.left else None) as observer:
+        with displays.of_sweep(progress) as observer:
             result = runner.run_sweep(
                 prepared.plan,
                 prepared.path,
@@ -115,7 +109,6 @@ def carry_out(
                 observer,
                 limits=limits,
                 resume=prepared.resume,
-                measurements=measured.default_file() if prepared.scheduler is None else None,
             )
     finally:
         pool.stop()

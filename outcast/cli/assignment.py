@@ -57,9 +57,6 @@ def new(
     output: Path | None,
 ) -> None:
     """Make the class folder NAME, with a key, and a folder for each student."""
-    import os
-
-    from outcast.assignment import effort
     from outcast.assignment.classes import new_class
     from outcast.assignment.exercise import load_exercise
 
@@ -74,7 +71,6 @@ def new(
     terminal.echo(f"{klass.path}: {klass.exercise.title}, for {units.counted(count, 'student')}")
     if count:
         terminal.echo(f"give each student a copy of {klass.path / 'handout'}/ID")
-        terminal.echo(effort.told(klass, count, os.cpu_count() or 1))
     else:
         terminal.echo(f"add students: outcast assignment handout {klass.path} --student ID")
     terminal.echo(f"keep {klass.path / 'key'} to yourself, and a copy of it in a safe place")

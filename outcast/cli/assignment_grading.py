@@ -76,7 +76,7 @@ def grade(
 
     Exit status 4 if a submission is rejected.
     """
-    from outcast.assignment import by_hand, effort
+    from outcast.assignment import by_hand
     from outcast.assignment.grade import grade as grade_all
 
     if resume and output is None:
@@ -84,13 +84,10 @@ def grade(
     shared.end_as_interrupted()
     class_ = open_class(class_folder)
     given = {} if output is None else by_hand.read(output / by_hand.FILE)
-    jobs = jobs or os.cpu_count() or 1
-    _ = class_.key
-    terminal.tell(effort.told(class_, len(submissions), jobs))
     graded = grade_all(
         class_,
         submissions,
-        jobs=jobs,
+        jobs=jobs or os.cpu_count() or 1,
         results=output,
         resume=resume,
         on_progress=terminal.tell,

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from outcast.reproduce.recipe import Recipe
-    from outcast.reproduce.runs import Needed
     from outcast.reproduce.together import Row
 
 
@@ -72,7 +71,6 @@ def command(
     from outcast.api.guest import provide
     from outcast.plan.planned import Planned
     from outcast.reproduce import index, recipe, reproduce, runs, state, together
-    from outcast.sweep import measured
     from outcast.sweep.display import Display
     from outcast.sweep.store import locked
 
@@ -103,9 +101,11 @@ def command(
     with locked(output) as store:
         made_by = state.hold(store, state.present())
         needed = runs.needed(everything, store, lambda text: errors.print(text, soft_wrap=True))
-        expected = _expected(needed, at_a_time)
-        with Display(errors, expected) as display:
-            failed = runs.make_missing(needed, store, at_a_time, display, measured.default_file())
+        if needed.missing:
+            left = f"{len(needed.missing)} are left"
+            terminal.echo(f"{needed.finished} runs are finished, {left}", err=True)
+        with Display(errors) as display:
+            failed = runs.make_missing(needed, store, at_a_time, display)
         failed = {**runs.make_effects(everything, store, at_a_time), **failed}
         for (name, profile), planned in runs_by_figure.items():
             reproduce.conclude(recipes[name], mode, planned, store, failed, made_by, profile)
@@ -130,19 +130,6 @@ def _require_verdicts(rows: Sequence[Row], page: Path) -> None:
     without = list(dict.fromkeys(row.result.id for row in lacking))
     if without:
         raise RunError(f"{NO_VERDICT} on {', '.join(without)}: runs are missing; see {page}")
-
-
-def _expected(needed: Needed, jobs: int) -> float | None:
-    """Says how long the missing runs take. Returns the seconds of each; None where none is."""
-    from outcast.sweep import measured
-    from outcast.sweep.display import format_forecast
-
-    if not needed.missing:
-        return None
-    expected = needed.forecast(jobs, measured.read_measurements(measured.default_file()))
-    done = f"{needed.finished} runs are finished, {len(needed.missing)} are left"
-    terminal.echo(f"{done}\n{format_forecast(expected, f'{jobs} at a time')}", err=True)
-    return expected.each_s
 
 
 def _listing(recipes: Sequence[Recipe]) -> Table:

@@ -42,7 +42,7 @@ def _limits(keep_free: str, deadline: str | None) -> Limits:
 )
 @click.argument("config", type=click.Path(path_type=Path))
 @shared.overrides
-@shared.flag("--dry-run", "Show the runs, and the time and disk they need; run nothing.")
+@shared.flag("--dry-run", "Show the runs; run nothing.")
 @shared.work(
     "runs",
     "Run nothing; put the shards' folders together. Can be repeated. Every run must be there.",
@@ -134,13 +134,12 @@ def _merge(source: Source, shards: Sequence[Path], output: Path | None, *, other
 
 
 def _show_plan(console: Console, prepared: Prepared) -> None:
-    from outcast.sweep.display import format_forecast
     from outcast.sweep.points import as_text, canonical, swept_keys
 
-    planned, missing, expected = prepared.plan, prepared.left, prepared.expected
+    planned, missing = prepared.plan, prepared.left
     points = [run.point for run in planned.runs]
     settings = {canonical(point.settings) for point in points}
-    engines = Counter(run.size.engine for run in planned.runs)
+    engines = Counter(run.engine for run in planned.runs)
     counts = [units.counted(len(points), "run"), units.counted(len(settings), "point")]
     counts.append(units.counted(planned.experiment.repetitions, "repetition"))
     by_engine = ", ".join(f"{count} {engine}" for engine, count in engines.items())
@@ -154,9 +153,6 @@ def _show_plan(console: Console, prepared: Prepared) -> None:
     lines += told[:_MOST_NOTES]
     if len(told) > _MOST_NOTES:
         lines.append(f"{len(told) - _MOST_NOTES} more such notes; each run has its own as warnings")
-    where = f"{prepared.jobs} at a time" if prepared.jobs else "if Dask had one worker"
-    if missing:
-        lines.append(format_forecast(expected, where))
     console.print("\n".join(lines), soft_wrap=True)
 
 

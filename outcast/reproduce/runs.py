@@ -20,6 +20,7 @@ from outcast.api.experiments import load
 from outcast.engines import choice
 from outcast.errors import ConfigError, FeatureMissingError, OutcastError
 from outcast.experiment import Experiment
+from outcast.experiment.engine import EngineName
 from outcast.experiment.noise import PROFILES
 from outcast.plan.make import make_plan
 from outcast.plan.planned import Planned
@@ -29,11 +30,10 @@ from outcast.reproduce import effects, model
 from outcast.reproduce.claims import needed_points
 from outcast.reproduce.model import ModelRun
 from outcast.reproduce.recipe import Mode, Point, Recipe
-from outcast.sweep import measured, scheduler
-from outcast.sweep.measured import Forecast, Measurement, Size
+from outcast.sweep import scheduler
 from outcast.sweep.pool import LocalPool
 from outcast.sweep.store import SweepDirectory, take_stock
-from outcast.sweep.task import Captures, Failure, Task
+from outcast.sweep.task import Captures, Failure, Task, is_exclusive
 from outcast.units import format_time, parse_time_ns
 
 CAPTURES: Captures = "drop"
@@ -130,19 +130,16 @@ def load_experiment(config: Path, settings: Mapping[str, Any]) -> Experiment:
 class Needed:
     """The runs of a store that recipes need: how many are finished, and the others by their names.
 
-    `kept` says what becomes of the captures of each. `lacking` are those
-    that this machine cannot make, with the reason; they are not among the missing.
+    `exclusive` are those that need the machine for themselves. `kept` says what becomes of the
+    captures of each. `lacking` are those that this machine cannot make, with the reason; they are
+    not among the missing.
     """
 
     finished: int
     missing: Mapping[str, Experiment]
-    sizes: Mapping[str, Size]
+    exclusive: frozenset[str]
     kept: Mapping[str, Captures] = field(default_factory=dict)
     lacking: Mapping[str, Failure] = field(default_factory=dict)
-
-    def forecast(self, jobs: int, known: Sequence[Measurement]) -> Forecast:
-        """The time and disk that the missing runs need."""
-        return measured.forecast(list(self.sizes.values()), CAPTURES, jobs, known)
 
 
 def needed(
@@ -164,39 +161,37 @@ def needed(
             store.set_aside(name, "its captures were dropped, and are asked for")
             there.remove(name)
     missing = {name: run for name, run in experiments.items() if name not in there}
-    by_content: dict[str, Size | FeatureMissingError] = {}
-    sizes, lacking = {}, dict[str, FeatureMissingError]()
+    by_content: dict[str, EngineName | FeatureMissingError] = {}
+    engines, lacking = dict[str, EngineName](), dict[str, FeatureMissingError]()
     for name, run in missing.items():
-        # Seeds change no size, and a plan of a large network takes a second.
+        # Seeds change no engine, and a plan of a large network takes a second.
         content = experiment.dump(run.model_copy(update={"seed": 0}))
         if content not in by_content:
-            by_content[content] = _size(run)
-        size = by_content[content]
-        if isinstance(size, FeatureMissingError):
-            lacking[name] = size
+            by_content[content] = _engine(run)
+        engine = by_content[content]
+        if isinstance(engine, FeatureMissingError):
+            lacking[name] = engine
         else:
-            sizes[name] = size
-    if lacking and not sizes and not there:
+            engines[name] = engine
+    if lacking and not engines and not there:
         raise next(iter(lacking.values()))
     for text, count in Counter(map(str, lacking.values())).items():
         note(f"{count} runs cannot be made here: {text}")
     return Needed(
         len(there),
-        {name: run for name, run in missing.items() if name in sizes},
-        sizes,
+        {name: run for name, run in missing.items() if name in engines},
+        frozenset(name for name, engine in engines.items() if is_exclusive(engine)),
         kept,
         {name: Failure.of(error) for name, error in lacking.items()},
     )
 
 
-def _size(run: Experiment) -> Size | FeatureMissingError:
-    """The size of a run, or why this machine cannot make it."""
-    planned = Planned(run)
+def _engine(run: Experiment) -> EngineName | FeatureMissingError:
+    """The engine of a run, or why this machine cannot make it."""
     try:
-        engine = choice.choose(planned).name
+        return choice.choose(Planned(run)).name
     except FeatureMissingError as error:
         return error
-    return measured.size_of(run, engine, planned.by(engine)[1])
 
 
 def _captures(run: PlannedRun) -> Captures:
@@ -212,7 +207,6 @@ def make_missing(
     store: SweepDirectory,
     jobs: int,
     observer: scheduler.Observer,
-    measurements: Path | None = None,
 ) -> Mapping[str, Failure]:
     """Makes the runs that are missing. Returns, by run name, why a run failed."""
     tasks = [
@@ -220,13 +214,12 @@ def make_missing(
             name=name,
             config=experiment.dump(run),
             captures=runs.kept.get(name, CAPTURES),
-            exclusive=runs.sizes[name].exclusive,
+            exclusive=name in runs.exclusive,
         )
         for name, run in runs.missing.items()
     ]
-    record = measured.recorder(runs.sizes, CAPTURES, measurements)
     ended = scheduler.run(
-        tasks, runs.finished, store, LocalPool(jobs=jobs), scheduler.Limits(), observer, record
+        tasks, runs.finished, store, LocalPool(jobs=jobs), scheduler.Limits(), observer
     )
     not_run = {name: Failure("RunError", f"not run: {ended.stopped}") for name in ended.waiting}
     return {**runs.lacking, **not_run, **ended.failures}

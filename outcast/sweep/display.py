@@ -8,9 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from outcast.sweep.measured import TIMES_LEAST, TIMES_MOST, Forecast
 from outcast.sweep.scheduler import Progress
-from outcast.units import counted
 from outcast.view.terminal.console import NotebookLine
 
 _MOST_NAMED = 2
@@ -20,9 +18,8 @@ _MOST_NAMED = 2
 class Display:
     """Shows what the scheduler tells it (see `outcast.sweep.scheduler.Observer`)."""
 
-    def __init__(self, console: Console, expected_s: float | None = None) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._expected_s = expected_s
         self._began = time.monotonic()
         self._shown: tuple[int, int] | None = None
         self._in_notebook: str | None = None
@@ -51,7 +48,7 @@ class Display:
     def update(self, progress: Progress, places: int) -> None:
         """See Observer."""
         done = progress.finished_before + progress.finished
-        text = describe(progress, progress.eta_s(places, self._expected_s))
+        text = describe(progress, progress.eta_s(places))
         self._bar.update(self._task, completed=done, total=progress.total, description=text)
         counts = (progress.finished, len(progress.failures))
         line = f"{done}/{progress.total}  {text}"
@@ -88,21 +85,6 @@ def describe(progress: Progress, eta_s: float | None) -> str:
         running = f"running {', '.join(names[:_MOST_NAMED])}{more}"
         text = f"{text}; {running}" if text else running
     return text
-
-
-def format_forecast(expected: Forecast, where: str) -> str:
-    """An estimate for people, and how we know it; `where` says how many runs go on at a time."""
-    text = (
-        f"estimate: about {format_duration(expected.wall_s)} ({where}) and "
-        f"{format_bytes(expected.disk_bytes)} of disk, "
-    )
-    if expected.known:
-        return f"{text}from {counted(expected.known, 'run')} measured on this machine"
-    least, most = TIMES_LEAST * expected.wall_s, TIMES_MOST * expected.wall_s
-    return (
-        f"{text}by a model of networks, rates and durations, because this machine has measured no "
-        f"such run yet; it may be {format_duration(least)} to {format_duration(most)}"
-    )
 
 
 def format_duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The plan of a sweep: its runs, each checked, with what decides how long they take."""
+"""The plan of a sweep: its runs, each checked, with the memory that they take."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from outcast.experiment.engine import EngineName
 from outcast.networks import resolve as networks
 from outcast.plan.hints import beforehand
 from outcast.plan.planned import Planned
-from outcast.sweep import measured, own_files
-from outcast.sweep.measured import Size
+from outcast.sweep import own_files
 from outcast.sweep.own_files import OwnFiles
 from outcast.sweep.points import Point, canonical, points
-from outcast.sweep.task import REAL, Task
+from outcast.sweep.task import REAL, Task, is_exclusive, memory_bytes
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,8 @@ class Run:
 
     point: Point
     experiment: Experiment
-    size: Size
+    engine: EngineName
+    memory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class Plan:
                 name=run.point.name,
                 config=dump(run.experiment),
                 captures=self.sweep.captures,
-                exclusive=run.size.exclusive,
+                exclusive=is_exclusive(run.engine),
                 executor=executor,
-                memory_bytes=measured.memory_bytes(run.size),
+                memory_bytes=run.memory_bytes,
             )
             for run in self.runs
             if run.point.name not in finished
@@ -87,7 +87,7 @@ def plan_sweep(source: Source, choose: Callable[[Planned], EngineName]) -> Plan:
         FeatureMissingError: if no engine can run a point.
     """
     whole = source.experiment()
-    checked: dict[str, tuple[Experiment, Size]] = {}
+    checked: dict[str, tuple[Experiment, EngineName, int]] = {}
     told: Counter[str] = Counter()
     runs = []
     try:
@@ -102,12 +102,12 @@ def plan_sweep(source: Source, choose: Callable[[Planned], EngineName]) -> Plan:
             planned = Planned(experiment, at_point.located)
             engine = choose(planned)
             resolved, built = planned.by(engine)
-            size = measured.size_of(resolved, engine, built)
             told.update(beforehand(resolved, built, engine))
-            checked[key] = (experiment.model_copy(update={"engine": engine}), size)
-        experiment, size = checked[key]
+            chosen = experiment.model_copy(update={"engine": engine})
+            checked[key] = (chosen, engine, memory_bytes(built))
+        experiment, engine, needed_bytes = checked[key]
         seeded = experiment.model_copy(update={"seed": point.seed})
-        runs.append(Run(point, seeded, size))
+        runs.append(Run(point, seeded, engine, needed_bytes))
     # The points have their networks, and the sweep's own configuration is none of them.
     topology = whole.topology
     if isinstance(topology, OwnTopology):

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast.sweep import dataset, measured, scheduler, store
+from outcast.sweep import dataset, scheduler, store
 from outcast.sweep.plan import Plan
 from outcast.sweep.pool import Pool
 from outcast.sweep.scheduler import Limits, Observer, Progress
@@ -37,7 +37,6 @@ def run_sweep(
     limits: Limits | None = None,
     resume: bool = False,
     executor: str = REAL,
-    measurements: Path | None = None,
 ) -> Result:
     """Makes the runs that are not finished yet, and writes the dataset of all runs.
 
@@ -49,10 +48,8 @@ def run_sweep(
         store.keep_networks(directory, plan.own_topologies)
         finished = store.take_stock(directory, plan.asked, observer.note)
         tasks = plan.tasks(finished, executor)
-        sizes = {run.point.name: run.size for run in plan.runs}
-        record = measured.recorder(sizes, plan.sweep.captures, measurements)
         progress = scheduler.run(
-            tasks, len(finished), directory, pool, limits or Limits(), observer, record
+            tasks, len(finished), directory, pool, limits or Limits(), observer
         )
         if warning := mixture_warning(plan, directory):
             observer.note(warning)

@@ -17,8 +17,8 @@ from outcast.sweep.task import ATTEMPTS, Ended, Failure, Task
 
 PAUSE_S = 0.05
 
-OnResult = Callable[[str, float, int], None]
-"""Called with a finished run's name, the seconds it took and its bytes on the disk."""
+OnResult = Callable[[str], None]
+"""Called with the name of each run whose result was stored."""
 
 DEFAULT_KEEP_FREE_BYTES = 2**30
 
@@ -68,12 +68,11 @@ class Progress:
         """The number of runs that have no result yet and have not failed for good."""
         return self.total - self.finished_before - self.finished - len(self.failures)
 
-    def eta_s(self, places: int, expected_s: float | None) -> float | None:
-        """Estimates the seconds that are left, from the mean so far or else from `expected_s`."""
-        each_s = fmean(self.wall_s) if self.wall_s else expected_s
-        if each_s is None:
+    def eta_s(self, places: int) -> float | None:
+        """Estimates the seconds that are left from the runs so far; None before the first ends."""
+        if not self.wall_s:
             return None
-        return self.left * each_s / max(1, min(places, self.left))
+        return self.left * fmean(self.wall_s) / max(1, min(places, self.left))
 
 
 class Observer(Protocol):
@@ -93,7 +92,7 @@ def run(
     pool: Pool,
     limits: Limits,
     observer: Observer,
-    on_result: OnResult = lambda name, wall_s, disk_bytes: None,
+    on_result: OnResult = lambda name: None,
 ) -> Progress:
     """Makes the tasks' runs, in their order. Those in progress end before an exception leaves."""
     progress = Progress(len(tasks) + finished_before, finished_before)
@@ -160,12 +159,11 @@ class _Loop:
         """Stores the result of a task. Returns whether the run has to be tried again."""
         if ended.failure is None:
             result = self.directory.attempt(ended.name) / RESULT
-            disk_bytes = folder_bytes(result)
+            self.bytes_so_far.append(folder_bytes(result))
             self.directory.accept(ended.name)
-            self.bytes_so_far.append(disk_bytes)
             self.progress.finished += 1
             self.progress.wall_s.append(ended.wall_s)
-            self.on_result(ended.name, ended.wall_s, disk_bytes)
+            self.on_result(ended.name)
             return False
         why = f"{ended.name}: {ended.failure.kind}: {ended.failure.message}"
         if self.attempts[ended.name] < ATTEMPTS.get(ended.failure.kind, 1):

@@ -9,6 +9,8 @@ from typing import Literal, Protocol
 
 from outcast.errors import ConfigError, OutcastError
 from outcast.experiment import Experiment
+from outcast.experiment.engine import EngineName, properties
+from outcast.plan.model import Plan
 from outcast.records.interventions import Interventions
 
 
@@ -38,6 +40,17 @@ ATTEMPTS = {
 """Errors whose cause can pass, and how many times a run with that error is tried in all."""
 
 
+def memory_bytes(plan: Plan) -> int:
+    """The most memory that a run takes, from runs of fat-trees of 8 to 20 pods."""
+    captured = max(1, len(plan.capture_ports))
+    return max(RUN_BYTES, 400 * 2**20 + len(plan.ends) * 2**18 + captured * 2**21)
+
+
+def is_exclusive(engine: EngineName) -> bool:
+    """Whether a run needs the machine for itself, because realtime runs disturb each other."""
+    return not properties(engine).virtual_clock
+
+
 @dataclass(frozen=True)
 class Task:
     """A run that a pool makes.
@@ -46,7 +59,7 @@ class Task:
         config: the experiment as YAML, with its seed.
         exclusive: whether no other run may share the machine with it.
         executor: `module:function` of an Executor.
-        memory_bytes: the most memory that it takes; see `outcast.sweep.measured.memory_bytes`.
+        memory_bytes: the most memory that it takes; see `memory_bytes`.
         interventions: what is changed in it, as JSON; empty where nothing is.
     """
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from outcast import cli
-from outcast.assignment import bounded, by_hand, effort, gradebooks, packed, sheets, worker
+from outcast.assignment import bounded, by_hand, gradebooks, packed, sheets, worker
 from outcast.assignment.bounded import Bounds
 from outcast.assignment.classes import Class
 from outcast.assignment.folder import Folder
@@ -23,8 +23,6 @@ from outcast.assignment.graded import Evidence, Graded
 from outcast.assignment.questions import Marked
 from outcast.errors import BusyError, ConfigError, InputError
 from outcast.records.spreadsheets import csv_text
-from outcast.sweep import display, measured
-from outcast.sweep.measured import Measurement
 from tests.golden import handed_class as golden
 
 ANA = Graded(
@@ -251,25 +249,6 @@ def test_a_grade_that_could_not_be_computed_is_not_kept(handed_in, tmp_path, mon
 # How long it takes.
 
 
-def test_the_time_is_told_beforehand(tmp_path):
-    class_ = golden.small_class(tmp_path, "ana", "ben", "cem", "dan")
-    own, shared = effort._sizes(class_)
-    # Two runs and three repeats of the remedy; three repeats of what it is compared with.
-    assert (len(own), len(shared)) == (
-        5,
-        3 * len({class_.issued(each).parameters["rivals"] for each in class_.students}),
-    )
-    file = tmp_path / "measured.jsonl"
-    told = effort.told(class_, 60, 2, file)
-    assert told.startswith("grading 60 submissions makes up to 5 runs again for each, and up to 6")
-    assert told.endswith(", 2 at a time, by a model")
-    measured.note(Measurement(own[0], 9.0, 1, "drop"), file)
-    told = effort.told(class_, 60, 2, file)
-    seconds = 9 * sum(size.modelled_s for size in own * 60 + shared) / own[0].modelled_s / 2
-    assert f" about {display.format_duration(seconds)}, 2 at a time" in told
-    assert told.endswith("as 1 measured runs say")
-
-
 # The verbs.
 
 
@@ -284,7 +263,6 @@ def test_the_verb(handed_in, tmp_path, capsys, monkeypatch):
     said = capsys.readouterr()
     assert "genuine" in said.out
     assert "2 answers wait for points in" in said.err
-    assert said.err.startswith("grading 1 submissions makes up to 5 runs again for each")
     # What `check` calls incomplete is handed in only by an own word.
     (folder.path / "answers.yaml").write_text("")
     argv = ["assignment", "pack", str(folder.path), "-o", str(file)]

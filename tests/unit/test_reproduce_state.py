@@ -2,14 +2,12 @@
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from outcast.cli import reproduce as cli
 from outcast.engines import choice
 from outcast.errors import CommandError, ConfigError, FeatureMissingError
 from outcast.experiment import load
@@ -302,17 +300,6 @@ def test_captures_of_ports_that_a_point_names_stay(tmp_path, made):
         needed = runs.needed([run, other], store, quiet.note)
         assert needed.kept == {run.name: "compress", other.name: "drop"}
         assert list(needed.missing) == [run.name]
-
-
-def test_the_time_of_a_reproduction_is_told_before_it_starts(tmp_path, made, capsys):
-    planned = runs.planned_runs(recipe.load_all()["P3"], "quick")
-    with locked(tmp_path) as store:
-        needed = runs.needed(planned, store, Quiet().note)
-        each_s = cli._expected(needed, 2)
-        told = capsys.readouterr().err
-        assert f"0 runs are finished, {len(planned)} are left\nestimate: about " in told
-        assert each_s > 1
-        assert cli._expected(replace(needed, missing={}, sizes={}), 2) is None
 
 
 def test_what_a_machine_cannot_make_is_left_out_with_the_reason(tmp_path, made, monkeypatch):

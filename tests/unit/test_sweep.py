@@ -3,13 +3,11 @@
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,13 +22,14 @@ from outcast.errors import BusyError, ConfigError
 from outcast.plan.make import make_plan
 from outcast.records import verify
 from outcast.records.run_directory import Manifest, RunDirectory
-from outcast.sweep import dataset, measured, plan, runner
+from outcast.sweep import dataset, plan, runner
+from outcast.sweep import task as tasks
 from outcast.sweep.pool import LocalPool
 from outcast.sweep.process import RunProcess
 from outcast.sweep.runner import Result
 from outcast.sweep.scheduler import Limits, Progress
 from outcast.sweep.store import SweepDirectory, locked, other_key, problems
-from outcast.sweep.task import Ended, Failure, Task
+from outcast.sweep.task import RUN_BYTES, Ended, Failure, Task
 from tests import quick_sweeps
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
@@ -444,80 +443,19 @@ def test_an_executor_that_is_not_there_is_a_failure_in_words(tmp_path, pool):
     assert failure.kind == "ConfigError"
 
 
-SIZE = measured.Size("virtual", 5e8, 0.5, ports=96, hops=5.7, captured=3)
+def test_the_time_left_comes_from_the_runs_so_far():
+    progress = Progress(total=10, finished_before=2)
+    assert progress.eta_s(2) is None
+    progress.finished, progress.wall_s = 2, [3.0, 5.0]
+    assert progress.eta_s(2) == pytest.approx(6 * 4 / 2)
 
 
-def test_the_estimate_comes_from_runs_of_this_machine(tmp_path):
-    file = tmp_path / "cache/measured.jsonl"
-    for factor in (1.0, 3.0, 40.0):
-        taken_s, disk_bytes = factor * SIZE.modelled_s, int(1e6 * factor)
-        measured.note(measured.Measurement(SIZE, taken_s, disk_bytes, "keep"), file)
-    with file.open("a") as stream:
-        stream.write("broken\n")
-    known = measured.read_measurements(file)
-    assert len(known) == 3
-    # This machine takes three times as long as the model says; two runs at a time.
-    large = replace(SIZE, ports=2592, bits=1e9)
-    expected = measured.forecast([large] * 4, "keep", 2, known)
-    assert expected.wall_s == pytest.approx(4 * 3 * large.modelled_s / 2)
-    assert (expected.disk_bytes, expected.known) == (pytest.approx(4 * 6e6), 3)
-    # Only the newest runs say how fast the machine is now.
-    known += [measured.Measurement(SIZE, SIZE.modelled_s, 1, "keep")] * 20
-    assert measured.estimate(large, "keep", known).wall_s == pytest.approx(large.modelled_s)
-
-
-def test_a_first_run_is_estimated_by_a_model():
-    # Realtime runs are made one by one, and take their own time on every machine.
-    real = replace(SIZE, engine="realtime", duration_s=10.0)
-    known = [measured.Measurement(SIZE, 1e3, 1, "keep")]
-    of_model = measured.forecast([real] * 4, "keep", 2, known)
-    assert (of_model.known, of_model.wall_s) == (0, pytest.approx(4 * of_model.each_s))
-    assert of_model.each_s == pytest.approx(real.modelled_s + 10)
-    taken = measured.Measurement(real, 2 * real.modelled_s + 10, 10**6, "keep")
-    longer = replace(real, duration_s=20.0)
-    scaled = measured.estimate(longer, "drop", [taken])
-    assert scaled.wall_s == pytest.approx(2 * longer.modelled_s + 20)
-    assert scaled.disk_bytes == pytest.approx(10**6)
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        *('"bits": -1', '"bits": NaN', '"ports": 0', '"hops": 0', '"ports": null'),
-        *('"wall_s": 1e300', '"wall_s": "x"', '"wall_s": -5', '"disk_bytes": null'),
-    ],
-)
-def test_a_measurement_that_cannot_be_true_does_not_count(tmp_path, damaged):
-    file = tmp_path / "measured.jsonl"
-    measured.note(measured.Measurement(SIZE, 5.0, 1000, "keep"), file)
-    line = file.read_text()
-    key = damaged.partition(":")[0]
-    broken = re.sub(rf"{key}: [^,}}]*", damaged, line)
-    assert broken != line
-    file.write_bytes(broken.encode() + b"\xff\n" + b"[" * 10_000 + b"\n" + line.encode())
-    [known] = measured.read_measurements(file)
-    assert measured.estimate(SIZE, "keep", [known]).wall_s == pytest.approx(5.0)
-
-
-def test_a_bottleneck_that_is_slower_than_the_links_decides(tmp_path):
-    slow = {"links.overrides": "[{between: [s1, h1], rate: 10mbit}]"}
-    (before, *_), (after, *_) = (planned(tmp_path, **more).runs for more in ({}, slow))
-    assert (before.size.bits, after.size.bits) == (1e7, 1e6)
-    assert (before.size.ports, before.size.hops, before.size.captured) == (8, 2.5, 3)
-
-
-def test_a_single_run_is_measured_without_its_figures(tmp_path):
-    wanted = planned(tmp_path).runs[0].experiment
-    fake_run.execute(wanted, tmp_path / "run")
-    made = RunDirectory(tmp_path / "run")
-    made.write_plan(make_plan(wanted))
-    manifest = made.read_manifest()
-    made.write_manifest(manifest.model_copy(update={"wall_s": {"boot": 2.0, "traffic": 1.0}}))
-    before = measured.of_single_run(made, wanted)
-    assert (before.wall_s, before.captures) == (3.0, "keep")
-    (made.path / "queue.png").write_bytes(bytes(1000))
-    assert measured.of_single_run(made, wanted) == before
-    assert measured.estimate(before.size, "keep", [before]).wall_s == 3.0
+def test_a_large_network_needs_more_memory(tmp_path):
+    (run, *_) = planned(tmp_path).runs
+    built = make_plan(run.experiment)
+    assert run.memory_bytes == tasks.memory_bytes(built) == RUN_BYTES
+    many = SimpleNamespace(ends=range(10_000), capture_ports=("s1-eth1",))
+    assert tasks.memory_bytes(many) > 2**31
 
 
 def test_a_point_that_cannot_be_built_is_refused_before_anything_runs(tmp_path):
@@ -551,9 +489,6 @@ def test_the_plan_is_shown_and_nothing_run(faked, tmp_path, capsys):
     assert status == 0
     assert "4 runs into" in out
     assert "queue.limit: 16KB, 64KB" in out
-    assert "estimate: about 5 s (2 at a time)" in out
-    assert "by a model of networks, rates and durations, because this machine has measured" in out
-    assert "it may be 3 s to 22 s" in out
     assert not out_folder.exists()
 
 
@@ -579,8 +514,6 @@ def test_files_of_finished_runs_are_hashed_once(faked, tmp_path, capsys, monkeyp
     target = tmp_path / "out"
     status, out, _ = invoke(capsys, str(faked), "-o", str(target))
     assert (status, "4 of 4 runs finished" in out) == (0, True)
-    _, out, _ = invoke(capsys, str(faked), "--dry-run", "-o", str(tmp_path / "next"))
-    assert "from 4 runs measured on this machine\n" in out
     first, *others = sorted((target / "runs").iterdir())
     (first / "summary.json").write_text("{}")
     hashed: list[Path] = []
