@@ -159,12 +159,8 @@ class Run(records.Run):
             figure: an empty matplotlib figure or subfigure to draw on.
             size: width and height in inches, or a text as `89x56mm`.
             title: another title; "" takes it away.
-            legend: where it stands, as `upper left`; "" takes it away.
-            xlabel: another label of the x axis.
-            ylabel: another label of the y axis.
             log_x: whether the x axis is logarithmic.
             log_y: whether the y axis is logarithmic.
-            font_size: ordinary letters in points, 9 otherwise; all others keep their proportion.
 
         Returns:
             The matplotlib figure; with `ax`, the one that the axes stand in.
@@ -176,7 +172,7 @@ class Run(records.Run):
         from outcast.view import figures
         from outcast.view.figures import look as looks
 
-        return figures.figure(self, name, looks.asked(**look), looks.canvas(ax, figure))
+        return figures.figure(self, name, looks.look_of(**look), looks.canvas(ax, figure))
 
     def whatif(
         self,

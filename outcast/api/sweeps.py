@@ -129,7 +129,7 @@ class Sweep:
         from outcast.view.figures import look as looks
 
         choice = draw.Choice(value, tuple(by), tuple(where), over=tuple(over))
-        return draw.figure(self.path, name, choice, looks.asked(**look), looks.canvas(ax, figure))
+        return draw.figure(self.path, name, choice, looks.look_of(**look), looks.canvas(ax, figure))
 
     def write_report(self, *, progress: bool | None = None) -> Path:
         """Writes the reports that runs lack, and index.html about all of them.

@@ -30,12 +30,8 @@ if TYPE_CHECKING:
     type=shared.Choice(["png", "svg", "pdf"]),
 )
 @shared.option("--size WxH", "3.5x2.2in, 89x56mm, or column: for papers of two.")
-@shared.option("--font-size POINTS", "Size of ordinary letters [default: 9].", type=float)
 @shared.option("--dpi N", "Pixels per inch of a PNG.", type=click.IntRange(20, 2400))
 @shared.option("--title TEXT", "Another title; `off` takes it away.")
-@shared.option("--legend PLACE", "Where it stands, as 'upper left'; or `off`.")
-@shared.option("--xlabel TEXT", "Another label of the x axis.")
-@shared.option("--ylabel TEXT", "Another label of the y axis.")
 @shared.flag("--log-x", "Make the x axis logarithmic.")
 @shared.flag("--log-y", "Make the y axis logarithmic.")
 @shared.option("--value NAME", "Of a sweep: the column to draw.")
@@ -76,8 +72,9 @@ def command(
             f"--value, --by, --over, --where: {directory} is no sweep; allowed for a sweep"
         )
     path = _path(output, form, name)
-    off = {key: "" for key in ("title", "legend") if look[key] == "off"}
-    chosen_look = looks.asked(**{**look, **off})
+    if look["title"] == "off":
+        look["title"] = ""
+    chosen_look = looks.look_of(**look)
     if is_sweep:
         choice = draw.Choice(value, by, conditions, over=over)
         drawn = draw.figure(directory, name, choice, chosen_look)

@@ -25,7 +25,7 @@ from outcast.units import format_bps
 from outcast.view import figures, palette
 from outcast.view.figures import drops, goodput, noise, parts, phase, queue, senders, style
 from outcast.view.figures.finish import fitted
-from outcast.view.figures.look import asked
+from outcast.view.figures.look import look_of
 from outcast.view.report import losses
 from outcast.view.report.markup import render
 from tests.golden import model
@@ -81,7 +81,7 @@ def test_a_reviewer_sees_all_of_each_figure(name, whole, caplog):
 
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_every_figure_finds_room_in_a_column(name, whole):
-    figure = figures.figure(whole, name, asked("column"))
+    figure = figures.figure(whole, name, look_of("column"))
     assert figure.get_figwidth() == pytest.approx(3.33)
     assert name != "phase" or figure.get_figheight() < 4
     assert not figure.get_suptitle()
@@ -89,14 +89,6 @@ def test_every_figure_finds_room_in_a_column(name, whole):
         assert not seen.faults(figure)
     letters = {text.get_fontsize() for text in figure.axes[0].get_xticklabels()}
     assert max(letters, default=7) <= 7.1
-
-
-def test_a_column_has_letters_as_asked_for(drawn):
-    small, large = (figures.figure(drawn, "link", asked("column", font_size=n)) for n in (6, 8))
-    assert small.axes[0].yaxis.label.get_fontsize() == pytest.approx(6)
-    assert large.axes[0].yaxis.label.get_fontsize() == pytest.approx(8)
-    assert small.get_figwidth() == large.get_figwidth() == pytest.approx(3.33)
-    assert small.get_figheight() < large.get_figheight()
 
 
 def test_long_names_find_room():
@@ -220,7 +212,7 @@ def test_every_studied_port_has_clocks_of_its_own_packet_time(drawn):
     assert "within a packet time of 24.22us" in said
     assert "s9-eth1" not in said
     assert not seen.faults(figure)
-    assert not seen.faults(figures.figure(three, "phase", asked("column")))
+    assert not seen.faults(figures.figure(three, "phase", look_of("column")))
     section = losses.phase(three)
     assert section is not None
     assert render(section).count("s1-eth3 (3-hop, cubic)") >= 2
@@ -274,7 +266,7 @@ def test_every_studied_queue_has_its_panels(tmp_path, monkeypatch):
     for name in ("link", "queue"):
         shown = figures.figure(run, name)
         assert [f"queue of {port} " in texts(shown) for port in left] == [True] * 3
-        in_a_paper = figures.figure(run, name, asked("column"))
+        in_a_paper = figures.figure(run, name, look_of("column"))
         assert "mine:" not in texts(in_a_paper)
         assert {*left} <= {*texts(in_a_paper).split(" | ")}
         assert not seen.faults(shown)

@@ -61,9 +61,9 @@ def test_every_figure_takes_every_change_or_says_why_not(run):
     drawn = 0
     for name in figures.FIGURES:
         for changes in (
-            {"size": "178x120mm", "font_size": 7, "title": "", "legend": ""},
-            {"title": "another", "legend": "outside lower center", "xlabel": "x"},
-            {"legend": "upper left", "ylabel": "y"},
+            {"size": "178x120mm", "title": ""},
+            {"size": "column"},
+            {"title": "another"},
             {"log_x": True},
             {"log_y": True},
         ):
@@ -73,18 +73,16 @@ def test_every_figure_takes_every_change_or_says_why_not(run):
     assert drawn > 20
 
 
-def test_title_legend_labels_and_letters(run):
+def test_size_title_and_letters(run):
     plain = run.figure("classes")
-    asked = {"size": (3.5, 2.5), "title": "mine", "legend": "", "xlabel": "when", "ylabel": "Mbps"}
-    changed = run.figure("classes", **asked, font_size=4.5)
+    changed = run.figure("classes", size=(3.5, 2.5), title="mine")
     assert tuple(changed.get_size_inches()) == (3.5, 2.5)
     assert headings(changed) == ["mine"]
-    assert plain.legends
-    assert not changed.legends
-    assert (changed.axes[0].get_xlabel(), changed.axes[0].get_ylabel()) == ("when", "Mbps")
-    before, after = (figure.axes[0].yaxis.label.get_fontsize() for figure in (plain, changed))
-    assert after == before / 2
     assert headings(run.figure("classes", title="")) == []
+    column = run.figure("classes", size="column")
+    assert column.get_figwidth() == pytest.approx(3.33)
+    before, after = (figure.axes[0].yaxis.label.get_fontsize() for figure in (plain, column))
+    assert after == pytest.approx(before * 7 / 9)
 
 
 def test_a_legend_that_is_too_wide_gets_fewer_columns(run):
@@ -114,8 +112,8 @@ def test_a_figure_of_one_panel_on_the_callers_axes(run):
     assert left.patches
     assert not right.patches
     assert left.get_legend() is not None
-    run.figure("fairness", ax=right, title="b", legend="", size=(1, 1))
-    assert (right.get_title(loc="left"), right.get_legend()) == ("b", None)
+    run.figure("fairness", ax=right, title="b", size=(1, 1))
+    assert right.get_title(loc="left") == "b"
     assert tuple(figure.get_size_inches()) == (7, 2.5)
     assert len(figure.axes) == 2
     assert not figure.legends
@@ -196,15 +194,12 @@ def test_the_verb_draws_runs_and_sweeps(run, sweep, tmp_path, verb):
         (["godput"], "figure godput: of a run allowed are goodput, .*did you mean 'goodput'"),
         (["cwnd"], "it measured nothing for the figure cwnd"),
         (["classes", "--size", "3x"], "size 3x: allowed is WIDTHxHEIGHT"),
-        (["classes", "--font-size", "99"], "font size 99.0: allowed are 3 to 40 points"),
         (["classes", "--size", "0.6x0.6in"], "too small for this figure"),
-        (["classes", "--legend", "uper left"], "legend uper left: .*did you mean 'upper left'"),
         (["classes", "-o", "x.gif"], "-o x.gif: its name ends in .gif; allowed endings are .png"),
         (["classes", "-o", "x.png", "--format", "pdf"], "-o x.png: does not end in .pdf"),
         (["classes", "-o", "missing/x.png"], "missing/x.png: No such file or directory"),
         (["classes", "--by", "seed"], "is no sweep"),
         (["classes", "--format", "gif"], "'gif' is not one of 'png', 'svg', 'pdf'"),
-        (["link", "--ylabel", "x"], "figure link: ylabel: it has 3 panels"),
     ],
 )
 def test_one_line_for_each_mistake(run, words, problem, tmp_path, monkeypatch, verb):
@@ -240,9 +235,6 @@ def test_a_sweeps_figure_has_words_for_keys_and_values(sweep):
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["16", "64", "512"]
     assert legend.get_title().get_text() == "rivals"
     assert {text.get_text() for text in legend.get_texts()} == {"1", "2"}
-    both = ["queue.limit", "topology.rivals"]
-    (moved,) = sweep.figure("line", by=both, legend="outside right center").legends
-    assert moved.get_title().get_text() == "rivals"
     own = Figure().subplots()
     only = {"by": ["queue.limit"], "over": ["topology.rivals"]}
     sweep.figure("bar", **only, ax=own, log_y=True)
@@ -268,6 +260,3 @@ def test_long_names_of_queues_find_room_in_a_column(tmp_path):
                 assert not [fault for fault in seen.faults(figure) if "unit" not in fault]
     (axes,) = made.figure("bar", by=keys, size="column").axes
     assert "200 packets,\ntarget" in axes.get_xticklabels()[2].get_text()
-    high = "a value with a long name over another one with a long name, Mbps"
-    (axes,) = made.figure("bar", by=keys, size="column", ylabel=high).axes
-    assert axes.get_ylabel().count("\n") == 1

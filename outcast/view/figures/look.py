@@ -1,4 +1,4 @@
-"""How a figure looks: its size, title, legend, labels and axes, as a paper asks for them."""
+"""How a figure looks: its size, title and axes. All else is matplotlib's: see `Run.figure`."""
 
 import re
 from dataclasses import dataclass
@@ -7,20 +7,15 @@ from typing import Any, TypedDict
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
-from outcast.errors import ConfigError, did_you_mean
+from outcast.errors import ConfigError
 from outcast.view.figures.style import OWN, STYLE, Canvas
 
 COLUMN = "column"
 """The size of a figure in one column of a paper with two: no title, because the caption says what
-is shown, and letters of 7 points, where nothing else is asked for."""
+is shown, and letters of 7 points."""
 _COLUMN_INCHES, _COLUMN_POINTS = (3.33, 2.4), 7.0
 _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}
 LEAST_INCHES, MOST_INCHES = 0.5, 60.0
-LEGEND_PLACES = (
-    *("best", "upper left", "upper center", "upper right", "center left", "center"),
-    *("center right", "lower left", "lower center", "lower right"),
-    *("outside upper center", "outside lower center", "outside right center"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +25,19 @@ class Look:
     Attributes:
         narrow: whether a run's figure is drawn for a column, as high as it has to be.
         title: the text above all; an empty one takes it away.
-        legend: one of LEGEND_PLACES; an empty one takes it away.
-        font_points: the size of ordinary letters, which are 9 points otherwise; all others keep
-            their proportion.
     """
 
     size_inches: tuple[float, float] | None = None
     title: str | None = None
-    legend: str | None = None
-    xlabel: str | None = None
-    ylabel: str | None = None
     log_x: bool = False
     log_y: bool = False
-    font_points: float | None = None
     narrow: bool = False
 
     @property
     def letters(self) -> float:
         """By how much letters are larger than a figure draws them."""
         usual: float = STYLE["font.size"]
-        return (self.font_points or usual) / usual
+        return _COLUMN_POINTS / usual if self.narrow else 1.0
 
 
 def parse_size(text: str) -> tuple[float, float]:
@@ -93,39 +81,21 @@ def _as_text(inches: object) -> str:
 
 
 class Options(TypedDict, total=False):
-    """What a caller of the API can ask of a figure's look; see `Run.figure`."""
+    """What a caller of the API can say of a figure's look; see `Run.figure`."""
 
     size: tuple[float, float] | str | None
     title: str | None
-    legend: str | None
-    xlabel: str | None
-    ylabel: str | None
     log_x: bool
     log_y: bool
-    font_size: float | None
 
 
-def asked(
-    size: tuple[float, float] | str | None = None,
-    legend: str | None = None,
-    font_size: float | None = None,
-    **others: Any,
-) -> Look:
-    """Returns what Options ask for. Raises ConfigError, which says what is allowed."""
+def look_of(size: tuple[float, float] | str | None = None, **others: Any) -> Look:
+    """Returns what Options say. Raises ConfigError, which says what is allowed."""
     if size == COLUMN:
         others = {**others, "title": others.get("title") or "", "narrow": True}
-        font_size = font_size or _COLUMN_POINTS
     if size is not None:
         size = parse_size(size) if isinstance(size, str) else _required_size(size)
-    if legend and legend not in LEGEND_PLACES:
-        raise ConfigError(
-            f"legend {legend}: allowed are off, {', '.join(LEGEND_PLACES)}"
-            f"{did_you_mean(legend, LEGEND_PLACES)}"
-        )
-    is_number = isinstance(font_size, float | int) and not isinstance(font_size, bool)
-    if font_size is not None and not (is_number and 3 <= font_size <= 40):
-        raise ConfigError(f"font size {font_size}: allowed are 3 to 40 points")
-    return Look(size_inches=size, legend=legend, font_points=font_size, **others)
+    return Look(size_inches=size, **others)
 
 
 def narrowed(look: Look | None, on: Canvas) -> Canvas:

@@ -187,7 +187,7 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
             width, height = figure.get_size_inches()
             raise ValueError(
                 f"{width:.2g} x {height:.2g} inches are too small for this figure; allowed is a "
-                "larger size, or fewer words around it (legend off, title off)"
+                "larger size, or no title (title off)"
             ) from None
     return path
 
