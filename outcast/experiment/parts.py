@@ -55,6 +55,16 @@ def optional(meaning: str, **more: Any) -> Any:
     return Field(default=None, description=meaning, **more)
 
 
+def or_text(unit: str) -> Callable[[dict[str, Any]], None]:
+    """Adds to a part's schema that a text alone stands for it, in the words of `UNIT_SCHEMA`."""
+
+    def add(schema: dict[str, Any]) -> None:
+        part = schema.pop("anyOf", None) or [{"$ref": schema.pop("$ref")}]
+        schema["anyOf"] = [{"type": "string", "pattern": UNIT_SCHEMA[unit]}, *part]
+
+    return add
+
+
 class Part(BaseModel):
     """The base class of an experiment's parts: unknown keys are refused, values never change."""
 

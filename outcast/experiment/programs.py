@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from outcast.experiment.parts import (
     GroupName,
@@ -14,7 +14,9 @@ from outcast.experiment.parts import (
     UserFile,
     described,
     optional,
+    or_text,
 )
+from outcast.units import parse_time_ns
 
 MOST_EXECUTIONS = 10_000
 
@@ -64,6 +66,28 @@ class Limits(Part):
     time_ns: TimeNs | None = optional("a client's execution is ended after it", gt=0)
 
 
+USUAL_SPREAD_NS = 10_000_000
+"""No two machines start a program at one instant, but the hosts of a run share one clock."""
+
+
+class ProgramStart(Part):
+    """When a client begins. A time alone is `at`."""
+
+    at_ns: TimeNs = described("after the traffic's start", default=0)
+    spread_ns: TimeNs | None = optional(
+        "it begins up to this long after `at`, drawn from the seed; if left out, 10ms where "
+        "another client has the same `at`, else 0ms"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _time_alone(cls, given: object) -> object:
+        if isinstance(given, (dict, ProgramStart)):
+            return given
+        parse_time_ns(given)
+        return {"at": given}
+
+
 class Program(Part):
     """A command that runs in a host. With `ready` it is a server, otherwise a client."""
 
@@ -73,7 +97,11 @@ class Program(Part):
         "the program and its arguments; {h9} is the address of host h9, {{ is a brace", min_length=1
     )
     ready: Ready | None = optional("makes it a server: started before the traffic, ended after it")
-    start_ns: TimeNs = described("a client's start after the traffic's start", default=0)
+    start: ProgramStart = described(
+        "a client's start: a time after the traffic's start, or {at, spread}",
+        default=ProgramStart(),
+        json_schema_extra=or_text("time"),
+    )
     repeat: int = described("how often a client runs, in turn", default=1, ge=1, le=MOST_EXECUTIONS)
     every_ns: TimeNs | None = optional(
         "time between the starts of two executions; if left out, or if one takes longer, the next "
@@ -99,7 +127,7 @@ class Program(Part):
             raise ValueError("command: begins with an empty word; allowed is a program's name")
         if self.ready is not None:
             given = {
-                "start": self.start_ns > 0,
+                "start": self.start != ProgramStart(),
                 "repeat": self.repeat > 1,
                 "every": self.every_ns is not None,
                 "allow_failure": self.allow_failure,

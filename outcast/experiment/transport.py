@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, create_model, model_validator
 from pydantic.fields import FieldInfo
 
-from outcast.experiment.parts import KernelRateBps, Part, SizeBytes, TimeNs, described, optional
+from outcast.experiment.parts import (
+    KernelRateBps,
+    Part,
+    SizeBytes,
+    TimeNs,
+    described,
+    optional,
+    or_text,
+)
 from outcast.handed_in import own_words
 from outcast.units import parse_size_bytes
 
@@ -167,11 +175,13 @@ class Transport(Part):
     )
     send_buffer: Buffer | None = optional(
         "most that a socket holds of what was sent and not yet acknowledged, and of what is to be "
-        "sent; a size, or {min, default, max} as tcp_wmem has them; if left out, the kernel's own"
+        "sent; a size, or {min, default, max} as tcp_wmem has them; if left out, the kernel's own",
+        json_schema_extra=or_text("size"),
     )
     receive_buffer: Buffer | None = optional(
         "most that a socket holds of what was received, which bounds the window that it offers; a "
-        "size, or {min, default, max} as tcp_rmem has them; if left out, the kernel's own"
+        "size, or {min, default, max} as tcp_rmem has them; if left out, the kernel's own",
+        json_schema_extra=or_text("size"),
     )
 
     def _require(self) -> None:
@@ -228,7 +238,8 @@ def _optional(field: FieldInfo) -> tuple[Any, Any]:
         own = annotated[own, *field.metadata]
     if field.default is not None:
         own |= None
-    return own, Field(default=None, description=field.description)
+    extra = field.json_schema_extra
+    return own, Field(default=None, description=field.description, json_schema_extra=extra)
 
 
 _OWN_KEYS: dict[str, Any] = {

@@ -244,7 +244,8 @@ class Experiment(Part):
                 "flows: there are none; allowed are flows, workloads, programs or probes"
             )
         begins = {f"flows.{n}.start": each.start_ns for n, each in enumerate(self.flows)}
-        begins |= {f"programs.{n}.start": each.start_ns for n, each in enumerate(self.programs)}
+        for n, program in enumerate(self.programs):
+            begins[f"programs.{n}.start"] = program.start.at_ns + (program.start.spread_ns or 0)
         begins |= {f"events.{n}.at": each.at_ns for n, each in enumerate(self.events)}
         if self.analysis.since is not None:
             begins["analysis.from"] = self.analysis.since.offset_ns

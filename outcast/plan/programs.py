@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +13,7 @@ from controllers.graph import Graph
 from controllers.hashing import TCP, FiveTuple
 from outcast.errors import ConfigError, did_you_mean, some_of
 from outcast.experiment import Experiment
+from outcast.experiment.programs import USUAL_SPREAD_NS
 from outcast.plan import addresses
 from outcast.plan.paths import Ways, there_and_back
 
@@ -42,7 +45,7 @@ class Program:
     Attributes:
         argv: its command line, with addresses in place of the hosts' names.
         ready_port, ready_line: how a server shows that it is ready; both are None for a client.
-        start_ns: a client's first start after the traffic's start.
+        start_ns: a client's first start after the traffic's start, as drawn.
         every_ns: time between the starts of two executions; None if the next starts at once.
         peers: the hosts that it talks to, as far as the configuration says.
     """
@@ -99,6 +102,7 @@ def resolve_programs(
         for name, data in graph.nodes(data=True)
         if "ip" in data
     }
+    starts_ns = _starts(experiment)
     programs: list[Program] = []
     for index, keys in enumerate(experiment.programs):
         where = f"programs.{index}"
@@ -124,7 +128,7 @@ def resolve_programs(
                 ready_port=None if ready is None else ready.port,
                 ready_line=None if ready is None else ready.line,
                 ready_within_ns=0 if ready is None else ready.within_ns,
-                start_ns=keys.start_ns,
+                start_ns=starts_ns[index],
                 repeat=keys.repeat,
                 every_ns=keys.every_ns,
                 allow_failure=keys.allow_failure,
@@ -133,6 +137,24 @@ def resolve_programs(
             )
         )
     return tuple(programs)
+
+
+def _starts(experiment: Experiment) -> list[int]:
+    """When each program begins, in ns after the traffic's start.
+
+    Programs of different hosts that begin at one instant would stay in step, because their clocks
+    agree to the nanosecond. So what is to begin at one time is spread, by draws from the seed.
+    """
+    clients = Counter(each.start.at_ns for each in experiment.programs if each.ready is None)
+    starts_ns = []
+    for keys in experiment.programs:
+        at_ns, spread_ns = keys.start.at_ns, keys.start.spread_ns
+        if spread_ns is None:
+            others = clients[at_ns] > 1 and keys.ready is None
+            spread_ns = min(USUAL_SPREAD_NS, experiment.duration_ns - at_ns) if others else 0
+        draw = random.Random(f"{experiment.seed} start {keys.name}")
+        starts_ns.append(at_ns + (draw.randrange(spread_ns) if spread_ns else 0))
+    return starts_ns
 
 
 def with_files(planned: Sequence[Program], experiment: Experiment) -> tuple[Program, ...]:

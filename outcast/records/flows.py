@@ -143,6 +143,8 @@ class ProgramRecord(handed_in.Record):
     """Where a server listens, if `ready` names it."""
     repeat: int = Field(ge=1, le=MOST_EXECUTIONS)
     """Executions asked for."""
+    start_ns: SpanNs = 0
+    """When a client was to begin, after the traffic's start, as drawn from the seed."""
     peers: list[PeerRecord]
     executions: list[ExecutionRecord] = Field(max_length=MOST_EXECUTIONS)
 

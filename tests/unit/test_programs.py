@@ -20,7 +20,7 @@ from outcast import cli, experiment, files
 from outcast.api import guest
 from outcast.emulation import standalone
 from outcast.emulation.commands import Process, SystemCommands
-from outcast.emulation.programs import folders, runner, single
+from outcast.emulation.programs import folders, launch, runner, single
 from outcast.engines import choice, virtual
 from outcast.engines import programs as before_the_run
 from outcast.engines.guest import world
@@ -113,6 +113,9 @@ def test_planned_flows_decide_the_bottleneck(tmp_path):
         ("programs.0.ready.port=0", "0: allowed is from 1 to 65535"),
         ("programs.0.repeat=2", "repeat: not allowed with `ready`"),
         ("programs.1.start=1s", "programs.1.start: allowed is a time before the end"),
+        ("programs.1.start={at: 900ms, spread: 100ms}", "programs.1.start: allowed is a time"),
+        ("programs.1.start={at: 1}", "programs.1.start.at: 1 is not a time; allowed"),
+        ("programs.0.start={spread: 0ms}", "start: not allowed with `ready`"),
         ("programs.1.files=[a/x, b/x]", "two are called 'x'"),
         ("programs.1.when=1s", "programs.1.when: unknown key"),
         (
@@ -126,6 +129,48 @@ def test_refusals_are_one_line(tmp_path, override, line):
         make_plan(asked(tmp_path, override))
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def starts_ns(tmp_path: Path, *starts: str, seed: int = 1, duration: str = "1s") -> list[int]:
+    """When programs begin that ask for these starts."""
+    command = "command: [ping, '{h1}']"
+    programs = [
+        f"{{name: p{n}, host: h4, {command}, start: {start}}}" for n, start in enumerate(starts)
+    ]
+    overrides = (f"programs=[{', '.join(programs)}]", f"seed={seed}", f"duration={duration}")
+    return [program.start_ns for program in make_plan(asked(tmp_path, *overrides)).programs]
+
+
+def test_clients_with_one_start_begin_within_10_ms_of_it(tmp_path):
+    ms = 10**6
+    drawn = [starts_ns(tmp_path, "100ms", "100ms", "100ms", seed=seed) for seed in range(1, 9)]
+    assert all(100 * ms <= each < 110 * ms for one in drawn for each in one)
+    assert len({each for one in drawn for each in one}) == 24
+    assert drawn[0] == starts_ns(tmp_path, "100ms", "100ms", "100ms")
+    # One that is added changes no other's.
+    assert starts_ns(tmp_path, "100ms", "100ms", "100ms", "7ms", "100ms")[:4] == [*drawn[0], 7 * ms]
+
+
+def test_a_client_alone_at_its_start_and_one_without_a_spread_begin_on_time(tmp_path):
+    ms = 10**6
+    assert starts_ns(tmp_path, "100ms", "200ms") == [100 * ms, 200 * ms]
+    in_step = "{at: 100ms, spread: 0ms}"
+    assert starts_ns(tmp_path, in_step, in_step, "100ms")[:2] == [100 * ms, 100 * ms]
+    (alone,) = starts_ns(tmp_path, "{at: 100ms, spread: 500ms}")
+    assert 100 * ms < alone < 600 * ms
+    assert all(each < 4 * ms for each in starts_ns(tmp_path, *["3ms"] * 9, duration="4ms"))
+    # A server begins before the traffic, and shares no start.
+    assert make_plan(asked(tmp_path, "programs.1.start=0s")).programs[1].start_ns == 0
+
+
+def test_the_start_is_resolved_and_recorded(tmp_path):
+    planned = asked(tmp_path, "programs.1.start={at: 5ms, spread: 3ms}")
+    (tmp_path / "again.yaml").write_text(experiment.dump(planned), encoding="utf-8")
+    assert experiment.load(tmp_path / "again.yaml") == planned
+    plan = make_plan(planned)
+    assert (
+        launch.record(plan, plan.programs[1], []).start_ns == plan.programs[1].start_ns > 5 * 10**6
+    )
 
 
 def test_paths_that_depend_on_ports_are_refused(tmp_path):

@@ -306,6 +306,7 @@ def record(plan: Plan, program: Program, executions: list[ExecutionRecord]) -> P
         server=program.is_server,
         port=program.ready_port,
         repeat=program.repeat,
+        start_ns=program.start_ns,
         peers=[
             PeerRecord(
                 host=peer,
