@@ -123,11 +123,10 @@ def _programs_folder() -> Path:
 
 @contextmanager
 def _as_shipped(kernel: Kernel) -> Iterator[Path]:
-    """A copy of a kernel's folder without what differs from build to build, and symbols."""
+    """A copy of a kernel's folder without what differs from build to build."""
     with tempfile.TemporaryDirectory(prefix="outcast-guest-wheel-") as name:
         copy = Path(name) / "kernel"
-        left_out = shutil.ignore_patterns(kernel.symbols.name)
-        shutil.copytree(kernel.program.parent, copy, symlinks=True, ignore=left_out)
+        shutil.copytree(kernel.program.parent, copy, symlinks=True)
         record = json.loads((copy / "kernel.json").read_text(encoding="utf-8"))
         record["built_s"] = 0.0
         (copy / "kernel.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

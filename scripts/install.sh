@@ -27,7 +27,6 @@ of_realtime=(
     iproute2 ethtool tcpdump                                # its settings and its captures
     gcc libc6-dev make                                      # programs and modules in C
     flex bison bc patch xz-utils                            # a kernel where no namespace can be made
-    gdb                                                     # outcast debug
     chromium curl nginx-light tshark nftables               # the tests: report, web page, exports, a NAT
 )
 virtual=false

@@ -6,9 +6,8 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=$PWD/.venv/bin
 
-# The parts that need the kernel wait here for the build that has begun beside the others. Tests of
-# `outcast debug` need its symbols: it is the same program, and two builds would take twice as long.
-kernel() { flock .venv/kernel-build "$bin/outcast" kernel build --symbols; }
+# The parts that need the kernel wait here for the build that has begun beside the others.
+kernel() { flock .venv/kernel-build "$bin/outcast" kernel build; }
 
 run() {
     case $1 in
@@ -45,7 +44,7 @@ scripts/install.sh || exit 1
 # the kernel says what went wrong.
 case " ${parts[*]} " in
     *" emulation "* | *" virtual "* | *" physics "* | *" elsewhere "*)
-        flock --no-fork .venv/kernel-build nice "$bin/outcast" kernel build --symbols >/dev/null 2>&1 &
+        flock --no-fork .venv/kernel-build nice "$bin/outcast" kernel build >/dev/null 2>&1 &
         trap "kill $! 2>/dev/null" EXIT
         ;;
 esac

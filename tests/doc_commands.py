@@ -57,8 +57,6 @@ NOT_RUN: dict[str, str] = {
     "docs/verbs/fate.md": ELSEWHERE,
     "docs/verbs/assignment.md": ELSEWHERE,
     "docs/verbs/completion.md": "it writes to the home folder; tests/unit/test_cli.py runs it",
-    "docs/verbs/debug.md outcast debug results/fig3c": "a person types into gdb",
-    "docs/verbs/debug.md outcast": "tests/virtual/test_debug.py runs it, and compares its lines",
     "docs/verbs/exec.md outcast exec net.yaml": "the network is the reader's",
     "docs/verbs/figure.md outcast figure results/limits": ELSEWHERE,
     "docs/verbs/join.md": ELSEWHERE,

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from outcast import archive
 from outcast import experiment as reading
-from outcast.api import guest as provision
 from outcast.api import making
 from outcast.api.progress import note
 from outcast.archive import Packed, Unpacked
 from outcast.archive.contents import Captures, require_unchanged
 from outcast.engines import ledger
 from outcast.engines.guest import packed
-from outcast.engines.guest.debugger import Gdb
 from outcast.engines.guest.packed import Guest
 from outcast.engines.kernel import cache
-from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import cache as roots
-from outcast.engines.virtual import kernel_of
 from outcast.errors import ConfigError, InputError, OutcastError, UntrustedError, without_folder
 from outcast.experiment import Experiment, Module, Trace
 from outcast.experiment.parts import files_of
@@ -150,7 +145,6 @@ class Again:
         scratch: a folder for the guest that an archive brings.
         draw: whether figures and the report are drawn.
         events: the kernel's events to record; None records those that the run recorded.
-        debugger: makes what looks into the guest's kernel, given the kernel.
         interventions: what is changed in the run; None makes those of the earlier run again.
         on_analysed: is called with the new run's folder before figures are drawn.
     """
@@ -162,7 +156,6 @@ class Again:
     _: KW_ONLY
     draw: bool
     events: Sequence[str] | None = None
-    debugger: Callable[[Kernel], AbstractContextManager[Gdb]] | None = None
     interventions: Interventions | None = None
     on_analysed: Callable[[RunDirectory], None] | None = None
 
@@ -181,28 +174,21 @@ def make_again(unpacked: Unpacked, source: str, how: Again) -> Explanation:
     other = other_guest(manifest) if guest is None else ""
     if other:
         note(how.progress, f"{source}: {other}, so the captures may differ")
-    with contextlib.ExitStack() as stack:
-        looks = None
-        if how.debugger is not None:
-            provision.provide(planned, how.progress)
-            kernel = kernel_of(experiment) if guest is None else guest.kernel
-            looks = stack.enter_context(how.debugger(kernel))
-        try:
-            fresh = making.execute(
-                planned,
-                how.target,
-                how.progress,
-                draw=how.draw,
-                guest=guest,
-                debugger=looks,
-                interventions=how.interventions or manifest.interventions,
-                on_analysed=how.on_analysed,
-            )
-        except OutcastError as error:
-            if how.target.is_relative_to(how.scratch):
-                # What was written up to then is gone when somebody reads this.
-                error.args = (without_folder(str(error)), *error.args[1:])
-            raise
+    try:
+        fresh = making.execute(
+            planned,
+            how.target,
+            how.progress,
+            draw=how.draw,
+            guest=guest,
+            interventions=how.interventions or manifest.interventions,
+            on_analysed=how.on_analysed,
+        )
+    except OutcastError as error:
+        if how.target.is_relative_to(how.scratch):
+            # What was written up to then is gone when somebody reads this.
+            error.args = (without_folder(str(error)), *error.args[1:])
+        raise
     return comparing.explain(unpacked.run, fresh)
 
 

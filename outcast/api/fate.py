@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from outcast import files
-from outcast.api import debugging, many
+from outcast.api import many
 from outcast.api.progress import note
 from outcast.errors import ConfigError, InputError
 from outcast.records import kept_captures
@@ -90,7 +90,7 @@ def _decide(
             f"--outcome {wanted.words!a}: is not known of this run (docs/verbs/fate.md)"
         )
     planned = list(
-        futures.plan(sorted({*at_ns}), futures_each, experiment.seed, debugging.guest_ns(manifest))
+        futures.plan(sorted({*at_ns}), futures_each, experiment.seed, manifest.traffic.guest_ns)
     )
     changes = {
         future.name: futures.interventions(manifest.interventions, path.name, future.noise)
@@ -177,7 +177,7 @@ def whatif_each(
     experiment, manifest = many.experiment_of(path, allow_programs)
     if not packets:
         raise ConfigError("no packet is named; allowed are rows of packets.parquet")
-    changes, own = _changes(factual, packets, fate, debugging.guest_ns(manifest))
+    changes, own = _changes(factual, packets, fate, manifest.traffic.guest_ns)
     from_ns = {name: changed.t_in_ns for name, changed in own.items()}
     rows, causes = [], list[str]()
     for name in many.make_each(factual, experiment, changes, from_ns, place):

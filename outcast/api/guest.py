@@ -6,7 +6,6 @@ from outcast.api.progress import note
 from outcast.engines import processor, shipped
 from outcast.engines.guest import helpers
 from outcast.engines.kernel import cache as kernels
-from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import cache, mininet_package
 from outcast.engines.root.lock import Kind
 from outcast.errors import FeatureMissingError, KernelError, RootError
@@ -67,19 +66,6 @@ def provide(planned: Planned, progress: bool | None = None) -> None:
         if all(in_guest):
             raise
         note(progress, f"the virtual engine cannot be used: {error}")
-
-
-def provide_symbols(kernel: Kernel, progress: bool | None = None) -> None:
-    """Makes what a debugger knows of the lock's kernel, if it lacks. Raises as `build.build`.
-
-    Of another kernel than the lock's only its user knows the recipe.
-    """
-    if kernel.symbols.is_file() or kernel != kernels.find():
-        return
-    from outcast.api.building import build_kernel
-
-    note(progress, "making the kernel's symbols first; this takes longer than the kernel did, once")
-    build_kernel(progress, symbols=True)
 
 
 def provide_mininet(progress: bool | None = None) -> None:

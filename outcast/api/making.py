@@ -16,7 +16,6 @@ from outcast.plan.planned import Planned
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from outcast.engines.guest.debugger import Gdb
     from outcast.engines.guest.packed import Guest
     from outcast.records.interventions import Interventions
     from outcast.sweep.pool import Pool
@@ -55,7 +54,6 @@ def execute(
     *,
     draw: bool = True,
     guest: Guest | None = None,
-    debugger: Gdb | None = None,
     interventions: Interventions | None = None,
     on_analysed: Callable[[RunDirectory], None] | None = None,
 ) -> RunDirectory:
@@ -73,10 +71,10 @@ def execute(
         engine: Engine
         if guest is None or guest.world is None:
             provide(planned, progress)
-        if guest is None and debugger is None and interventions is None:
+        if guest is None and interventions is None:
             engine = choice.choose(planned, lambda why: displays.note(progress, why))
         else:
-            engine = VirtualEngine(guest, debugger, interventions)
+            engine = VirtualEngine(guest, interventions)
             engine.require(*planned.by(engine.name))
         with displays.of_run(progress) as on_event:
             return workflow.execute(

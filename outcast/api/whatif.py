@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from outcast import files
-from outcast.api import archives, comparable, debugging, runs
+from outcast.api import archives, comparable, runs
 from outcast.archive import Unpacked
 from outcast.errors import ConfigError, InputError, UntrustedError
 from outcast.experiment.engine import properties
@@ -138,7 +138,7 @@ def _changes(
 ) -> tuple[Interventions, list[PacketFate], int]:
     """What is changed, the fates of this run's own packets, and up to when the runs are equal."""
     manifest = factual.directory.read_manifest()
-    boot_ns = debugging.guest_ns(manifest)
+    boot_ns = manifest.traffic.guest_ns
     requested_losses = [losses.asked(words) for words in lose]
     if noise is not None:
         changes = futures.asked(factual, named, [*wanted, *requested_losses], noise, boot_ns)

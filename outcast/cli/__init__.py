@@ -23,7 +23,7 @@ PROJECT = "outcast-testbed"
 
 VERBS = (
     *("doctor", "run", "exec", "sweep", "results", "reproduce", "analyze", "report", "figure"),
-    *("pack", "replay", "trace", "debug", "whatif", "fate", "join", "inspect", "export", "why"),
+    *("pack", "replay", "trace", "whatif", "fate", "join", "inspect", "export", "why"),
     *("topo", "guest", "kernel", "root", "assignment", "clean", "completion"),
 )
 

@@ -65,7 +65,6 @@ of_kernel = shared.together(
         "How many compilers run at a time [default: as many as cores].",
         type=click.IntRange(min=1),
     ),
-    shared.flag("--symbols", "Also make what outcast debug needs. It would make it itself."),
 )
 
 

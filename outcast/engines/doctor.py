@@ -179,14 +179,12 @@ def diagnose(
         *_ip(instead),
     ]
     in_guest = [_processor(), _kernel(guest), _root(root), _planning()]
-    # Optional, so it decides about no engine.
-    debugger = _debugger(guest)
     present = {finding.feature for finding in findings if finding.present}
     needed = [modules.qdisc(kind) for kind in ("tbf", "pfifo", "bfifo")]
     needed += ["root", "network namespaces", modules.congestion_control("cubic")]
     needed += [finding.feature for finding in (*programs, *packages)]
     return Diagnosis(
-        (*findings, debugger, *in_guest),
+        (*findings, *in_guest),
         {
             "realtime": present.issuperset(needed),
             "virtual": all(finding.present for finding in in_guest),
@@ -285,14 +283,6 @@ def _planning() -> Finding:
 
 def _of_guest(feature: str, present: bool, detail: str, remedy: str = "") -> Finding:
     return Finding(feature, present, detail, remedy, engine="virtual")
-
-
-def _debugger(kernel: Kernel | None) -> Finding:
-    feature = "gdb, for outcast debug"
-    if shutil.which("gdb", path=search_path()) is None:
-        return _of_guest(feature, False, "optional", "install Debian's package gdb")
-    has_symbols = kernel is not None and kernel.symbols.is_file()
-    return _of_guest(feature, True, "gdb" if has_symbols else "gdb; its first use takes minutes")
 
 
 def _origin(kind: str, key: str) -> str:

@@ -27,7 +27,6 @@ from outcast.engines import (
 )
 from outcast.engines.guest import boot, code, helpers, init, world
 from outcast.engines.guest.console import GuestResult
-from outcast.engines.guest.debugger import Gdb
 from outcast.engines.guest.packed import Guest
 from outcast.engines.guest.world import World
 from outcast.engines.kernel import cache
@@ -61,17 +60,13 @@ class VirtualEngine:
     name: EngineName = "virtual"
 
     def __init__(
-        self,
-        guest: Guest | None = None,
-        debugger: Gdb | None = None,
-        interventions: Interventions | None = None,
+        self, guest: Guest | None = None, interventions: Interventions | None = None
     ) -> None:
         """An engine.
 
         Without a guest of an earlier run, it takes the one that the experiment asks for.
         """
         self._guest = guest
-        self._debugger = debugger
         self._interventions = interventions
 
     def require(self, experiment: Experiment, plan: Plan) -> None:
@@ -122,7 +117,6 @@ class VirtualEngine:
             open_files=limits.open_files(plan),
             sees=sees,
             modules=modules,
-            debugger=self._debugger,
             arguments=[
                 *(() if changes is None else changes.arguments()),
                 *([IPV6_ON] if "ipv6" in plan.families else []),

@@ -24,6 +24,8 @@ from outcast.records.bounds import (
 from outcast.units import MOST_SPAN_NS
 
 MOST_HOPS = 10_000
+GUEST_START_NS = 1_000_000_000_000_000_000
+"""The clock of the virtual engine's guest at its boot: 2001-09-09 01:46:40 UTC."""
 
 
 class SubflowRecord(handed_in.Record):
@@ -208,6 +210,11 @@ class TrafficRecord(handed_in.Record):
     """Epoch time at which the last flow had ended."""
     duration_ns: int = Field(gt=0, le=MOST_SPAN_NS)
     """The experiment's duration."""
+
+    @property
+    def guest_ns(self) -> int:
+        """Their planned start by the guest's clock: nanoseconds since its boot."""
+        return self.t_start_ns - GUEST_START_NS
 
     @model_validator(mode="after")
     def _ends_after_its_start(self) -> TrafficRecord:

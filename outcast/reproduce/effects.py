@@ -96,11 +96,11 @@ def make(store: SweepDirectory, name: str, requested: Fates, jobs: int) -> None:
     Raises OutcastError: as `outcast.whatif_each`.
     """
     # Imported here, because `outcast reproduce --help` needs none of it.
-    from outcast.api import debugging, many
+    from outcast.api import many
 
     factual = Run(store.run(name))
     experiment, manifest = many.experiment_of(factual.directory.path, allow_programs=True)
-    boot_ns = debugging.guest_ns(manifest)
+    boot_ns = manifest.traffic.guest_ns
     others = {other.name: other for other in _others(factual, requested)}
     changes: dict[str, Interventions] = {}
     from_ns: dict[str, int] = {}

@@ -319,8 +319,7 @@ def guest(run, place, monkeypatch) -> list[Guest]:
     )
     given: list[Guest] = []
 
-    def engine(guest: Guest, debugger: object, interventions: object) -> SeededEngine:
-        assert debugger is None
+    def engine(guest: Guest, interventions: object) -> SeededEngine:
         assert guest.world is None or (guest.world.root / "usr/bin/iperf").exists()
         given.append(guest)
         return SeededEngine()

@@ -9,7 +9,6 @@ import pytest
 
 from outcast.api import guest
 from outcast.engines.kernel import build as kernel_build
-from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import build as root_build
 from outcast.engines.root.cache import Root
 from outcast.errors import ConfigError, FeatureMissingError, RootError
@@ -77,21 +76,6 @@ def test_a_run_makes_what_it_lacks(machine, monkeypatch, changes, has_kernel, ha
     monkeypatch.setattr(guest.helpers, "find", lambda compiler: programs)
     guest.provide(fig3c(**changes), progress=False)
     assert machine.made == made
-
-
-def test_symbols_are_made_for_the_kernel_of_the_lock(tmp_path, monkeypatch):
-    asked: list[object] = []
-    kernel = Kernel("linux", "7.3", "abc", "7.3.4", 1.0, "0" * 64, tmp_path / "linux")
-    monkeypatch.setattr(kernel_build, "build", lambda **given: asked.append(given))
-    monkeypatch.setattr(guest.kernels, "find", lambda: None)
-    guest.provide_symbols(kernel, progress=False)
-    assert asked == []  # Another's recipe is its user's.
-    monkeypatch.setattr(guest.kernels, "find", lambda: kernel)
-    guest.provide_symbols(kernel, progress=False)
-    assert asked == [{"symbols": True}]
-    kernel.symbols.touch()
-    guest.provide_symbols(kernel, progress=False)
-    assert len(asked) == 1
 
 
 def test_the_root_brings_mininet_where_this_python_has_none(machine, monkeypatch):

@@ -29,7 +29,6 @@ WAYS: dict[str, tuple[str, ...]] = {
     "whatif": ("whatif", X, "--packet", "3", "--fate", "drop", "-o", "out"),
     "fate": ("fate", X, "--at", "0:10ms:5ms", "--outcome", "starved", "-o", "out"),
     "trace": ("trace", X, "-o", "out"),
-    "debug": ("debug", X, "--command", "now"),
     "join FILE": ("join", X),
     "join": ("join", "--in", f"a={X}", "--out", "b=own.pcap", "-o", "out.csv"),
     "inspect": ("inspect", X),

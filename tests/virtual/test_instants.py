@@ -6,6 +6,7 @@ from pathlib import Path
 from outcast.emulation import instants
 from outcast.engines.guest import boot as guest
 from outcast.engines.kernel.cache import Kernel
+from outcast.records.flows import GUEST_START_NS
 
 SPIN_STEP_NS = 50_000
 """How long a program that spins waits at each call (patch 0020)."""
@@ -58,7 +59,7 @@ def test_what_came_before_an_instant_does_not_matter_afterwards(kernel, tmp_path
     assert len(plain) == 4
     instant_ns = int(plain[0])
     # A sleep has at least 1 ns of slack.
-    assert plain[1] == f"{guest.START_NS + instant_ns + 1} {instant_ns + 1}"
+    assert plain[1] == f"{GUEST_START_NS + instant_ns + 1} {instant_ns + 1}"
     for number, (what, before) in enumerate(BEFORE.items()):
         assert after(kernel, tmp_path / str(number), before) == plain, what
     other = after(kernel, tmp_path / "other", "", seed=2)

@@ -8,7 +8,7 @@ kernel's arch/um/kernel/time.c).
 The guest sees the same of the host in every boot, because the same seed must give the same run.
 The kernel's command line holds no path, since the kernel mixes it into its random numbers: hostfs
 finds the folders of the host by descriptors of fixed numbers. The environment is ours, the clock
-starts at START_NS, and the run directory has a fixed name.
+starts at GUEST_START_NS, and the run directory has a fixed name.
 """
 
 from __future__ import annotations
@@ -29,19 +29,15 @@ from pathlib import Path
 from outcast import files
 from outcast.emulation.commands import end_with_parent
 from outcast.engines import ledger, limits, private
-from outcast.engines.guest import debugger as debugging
 from outcast.engines.guest import init, world
 from outcast.engines.guest.console import END_DEADLINE_S, PIPE_BYTES, Console, GuestResult, follow
-from outcast.engines.guest.debugger import Attached, Gdb
 from outcast.engines.guest.world import World
 from outcast.engines.own_modules import Compiled
 from outcast.errors import FeatureMissingError, GuestError
+from outcast.records.flows import GUEST_START_NS
 
 RUN_DIRECTORY = Path(init.RUN_DIRECTORY)
 """The path of the run directory in the guest."""
-
-START_NS = 1_000_000_000_000_000_000
-"""The guest's clock at boot: nanoseconds since 1970, 2001-09-09 01:46:40 UTC."""
 
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -99,7 +95,6 @@ class Boot:
     open_files: int = 0
     sees: World = field(default_factory=world.of_host)
     modules: Sequence[Compiled] = ()
-    debugger: Gdb | None = None
     arguments: Sequence[str] = ()
 
     def description(self) -> str:
@@ -142,8 +137,8 @@ def boot(
 
     `on_line` is given what the program writes to its standard output, `on_message` the kernel's
     messages and the program's standard error. `on_folder` is given the boot directory before it
-    is made, so that it can be removed if we are killed. `on_start` is given the process numbers
-    of the guest's kernel and of a debugger.
+    is made, so that it can be removed if we are killed. `on_start` is given the process number
+    of the guest's kernel.
 
     Raises:
         FeatureMissingError: the host has no room for the guest's memory, its limits are too
@@ -152,27 +147,23 @@ def boot(
         StallError: the guest showed no sign of life for `stall_s`.
     """
     memory_directory = _memory_directory(guest.memory_mib)
-    debugger = guest.debugger
     with _boot_directory(guest, on_folder) as directory, _free_core() as core:
         with limits.raised(limits.of_guest(guest.processes, guest.memory_mib), WHO):
             process = _start(guest, directory, memory_directory, core)
-        attached = None if debugger is None else Attached(debugger, process.pid, on_start)
         try:
             on_start(process.pid)
             # Nobody needs the boot directory after the payload's start. If it is removed then, it
             # is not left behind when we are killed.
             console = Console(on_message, lambda: _remove(directory))
-            return follow(process, on_line, console, guest.stall_s, attached)
+            return follow(process, on_line, console, guest.stall_s)
         finally:
-            if attached is not None:
-                attached.close()
             _end(process)
 
 
 def command_line(guest: Boot) -> list[str]:
     """The guest kernel's arguments. Only the kernel's own path depends on the host's folders.
 
-    The guest sees all of them but the instant at which it stops for a debugger, and `arguments`.
+    The guest sees all of them but `arguments`.
 
     The first process is the root's Python. It mounts the boot directory and runs init.py from
     there. hostfs looks for every folder among the descriptors of the guest's kernel.
@@ -181,15 +172,13 @@ def command_line(guest: Boot) -> list[str]:
         f"__import__('ctypes').CDLL(None).mount(b'none',b'{init.BOOT_DIRECTORY}',b'hostfs',1,"
         f"b'{init.BOOT_FD}/.');exec(open('{init.BOOT_DIRECTORY}/init.py').read())"
     )
-    stops = [] if guest.debugger is None else [f"time-travel-stop={guest.debugger.stop_ns}"]
     return [
         str(guest.kernel),
         f"mem={guest.memory_mib}M",
         "seccomp=auto",
         "time-travel=inf-cpu",
-        f"time-travel-start={START_NS}",
+        f"time-travel-start={GUEST_START_NS}",
         f"entropy-seed={guest.seed % (1 << 64)}",
-        *stops,
         *guest.arguments,
         "norandmaps",
         "root=none",
@@ -305,8 +294,6 @@ def _start(
         # The guest ends with us, also when we are killed, and its processes end with it.
         end_with_parent()
         os.sched_setaffinity(0, {core})
-        if guest.debugger is not None:
-            debugging.allow_attaching()
         # Whatever else we have open, or were given, is not the guest's.
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outcast.engines.guest import init
-from outcast.engines.guest.debugger import Attached
 from outcast.errors import GuestError, StallError, how_ended
 
 _HOST_ERROR = re.compile(r"(.*\bfailed)\b[ ,-]+errno = -?([0-9]+)")
@@ -110,7 +109,6 @@ def follow(
     on_line: Callable[[str], None],
     console: Console,
     stall_s: float,
-    attached: Attached | None,
 ) -> GuestResult:
     """Reads both outputs until the guest has ended."""
     silent_since_s: float | None = None
@@ -122,11 +120,8 @@ def follow(
             os.set_blocking(stream.fileno(), False)
             selector.register(stream, selectors.EVENT_READ, _Lines(take))
         while selector.get_map():
-            # Nothing tells that a child has stopped, but asking.
-            ready = selector.select(stall_s / 10 if attached is None else Attached.POLL_S)
-            if attached is not None:
-                attached.look()
-            if ready or (attached is not None and attached.is_waited_for):
+            ready = selector.select(stall_s / 10)
+            if ready:
                 silent_since_s = None
             else:
                 # Nobody tells how long a process waited that has ended, so the sum can shrink.
@@ -143,8 +138,6 @@ def follow(
                 key.data.feed(data)
                 if not data:
                     selector.unregister(key.fileobj)
-    if attached is not None:
-        attached.finish()
     try:
         ended = process.wait(END_DEADLINE_S)
     except subprocess.TimeoutExpired:

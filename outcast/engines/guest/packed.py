@@ -68,7 +68,7 @@ def pack(manifest: Manifest, folder: Path, *, with_headers: bool) -> dict[str, P
     own = folder / "kernel"
     own.mkdir()
     for path in sorted(kernel.program.parent.iterdir()):
-        if path.is_file() and path != kernel.symbols:
+        if path.is_file():
             shutil.copyfile(path, own / path.name)
             (own / path.name).chmod(0o755 if path == kernel.program else 0o644)
         elif with_headers and path == kernel.headers:

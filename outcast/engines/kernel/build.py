@@ -116,7 +116,6 @@ def build(
     tarball: Path | None = None,
     jobs: int | None = None,
     again: bool = False,
-    symbols: bool = False,
     folder: Path | None = None,
     recipe: Recipe = OURS,
     named: Named = NOTHING,
@@ -127,7 +126,6 @@ def build(
     """The kernel of the lock's source, or of another, which is built if the cache lacks it.
 
     `tarball` is a source of the user's to use instead: a tarball, or Debian's package of one.
-    With `symbols`, which take longer to compile, a debugger knows the program.
 
     Raises:
         FeatureMissingError: a program that the build needs is missing, nothing says where
@@ -143,7 +141,7 @@ def build(
     folder = folder or cache.default_folder()
     began, pinned = time.monotonic(), supply.source
     source = from_tarball(tarball) if tarball else Source(pinned.name, pinned.version)
-    kept = partial(_kept, source, recipe, folder, symbols=symbols)
+    kept = partial(_kept, source, recipe, folder)
     # A kernel that is there needs no wait for another build.
     if not again and (cached := kept(bench.locked_compiler())):
         return cached
@@ -164,29 +162,24 @@ def build(
                 sees.result()  # Where that failed, nobody waits for the compiler.
             on_progress(progress)
 
-        work = partial(_compile, jobs=jobs, symbols=symbols, on_progress=tell)
-        program, debugged, for_modules = _make(place, fetched.result(), recipe, work, tell)
+        # Who configures a kernel may want to debug it. Ours is the same file everywhere.
+        is_own = bool(recipe.own_fragments)
+        work = partial(_compile, jobs=jobs, keeps_symbols=is_own, on_progress=tell)
+        program, for_modules = _make(place, fetched.result(), recipe, work, tell)
         on_progress(Progress("check"))
         said = _check(program, sees.result())
         kernel = _kernel(program, source, recipe, place, said, time.monotonic() - began)
-        return cache.keep(kernel, folder, for_modules, debugged)
+        return cache.keep(kernel, folder, for_modules)
 
 
 def _kept(
-    source: Source,
-    recipe: Recipe,
-    folder: Path,
-    compiler: str,
-    *,
-    symbols: bool,
-    is_shipped: bool = False,
+    source: Source, recipe: Recipe, folder: Path, compiler: str, *, is_shipped: bool = False
 ) -> Kernel | None:
-    """The kernel that the cache has, with symbols if these are asked for."""
+    """The kernel that the cache has."""
     key = cache.key(source.name, source.version, recipe.digest, compiler)
     if is_shipped:
         shipped.provide(folder / key)
-    there = cache.read(folder / key)
-    return None if there and symbols and not there.symbols.is_file() else there
+    return cache.read(folder / key)
 
 
 def _kernel(
@@ -234,13 +227,13 @@ def _make(
     place: Bench,
     fetched: Path,
     recipe: Recipe,
-    compile_: Callable[[Path, Path, Programs], tuple[Path, Path | None]],
+    compile_: Callable[[Path, Path, Programs], Path],
     on_progress: Callable[[Progress], None],
-) -> tuple[Path, Path | None, Path]:
+) -> tuple[Path, Path]:
     """Unpacks, patches, configures and compiles.
 
     Returns:
-        The program, what a debugger knows of it, and the folder that modules are compiled against.
+        The program, and the folder that modules are compiled against.
     """
     run = place.programs
     tree = place.folder / "source"
@@ -248,10 +241,10 @@ def _make(
     _unpack(place.admit(_tarball(fetched, place.folder)), tree, run)
     _patch(tree, place, recipe)
     output = _configure(tree, recipe, run, on_progress)
-    program, symbols = compile_(tree, output, run)
+    program = compile_(tree, output, run)
     for_modules = place.folder / "headers"
     headers.keep(tree, output, for_modules)
-    return program, symbols, for_modules
+    return program, for_modules
 
 
 def _tarball(fetched: Path, folder: Path) -> Path:
@@ -317,10 +310,10 @@ def _compile(
     run: Programs,
     *,
     jobs: int | None,
-    symbols: bool,
+    keeps_symbols: bool,
     on_progress: Callable[[Progress], None],
-) -> tuple[Path, Path | None]:
-    """Compiles. Returns the program, and what a debugger knows of it if that is asked for."""
+) -> Path:
+    """Compiles. Returns the program, without symbols if nobody wants them."""
     done = 0
 
     def on_line(line: str) -> None:
@@ -329,21 +322,15 @@ def _compile(
             done += 1
             on_progress(Progress("compile", min(done, COMPILE_STEPS), COMPILE_STEPS, line.strip()))
 
-    # By a flag, and not in the configuration, which the program contains: it stays as it was. The
-    # debugger is told the same paths wherever this is built.
-    prefix = f"-fdebug-prefix-map={tree.parent}={headers.BUILT_AT}"
-    flags = [f"KCFLAGS=-g -gdwarf-5 {prefix}"] if symbols else []
     cores = len(os.sched_getaffinity(0))
-    argv = ["make", *VARIABLES, *flags, f"O={output}", f"--jobs={jobs or cores}"]
+    argv = ["make", *VARIABLES, f"O={output}", f"--jobs={jobs or cores}"]
     for target in ("linux", "modules_prepare"):
         run.run([*argv, target], cwd=tree, environment=_REPRODUCIBLE, on_line=on_line)
-    program, known = tree.parent / "linux", tree.parent / "linux.debug"
+    if keeps_symbols:
+        return output / "linux"
+    program = tree.parent / "linux"
     run.run(["strip", "-o", str(program), str(output / "linux")], cwd=output)
-    if not symbols:
-        return program, None
-    split = ["objcopy", "--only-keep-debug", "--compress-debug-sections=zlib"]
-    run.run([*split, str(output / "linux"), str(known)], cwd=output)
-    return program, known
+    return program
 
 
 def _world(supply: Supply, *, needs_lock: bool) -> World:

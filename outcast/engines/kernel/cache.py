@@ -1,9 +1,8 @@
 """The kernels that this user has built.
 
-`$XDG_CACHE_HOME/outcast/kernels/KEY/` holds `linux`, `kernel.json`, in `headers` what modules are
-compiled against, and in `linux.debug` what a debugger needs, if that was asked for. The folder gets
-its name by a rename when everything in it is whole, so a kernel that is there can be used. Nothing
-in it is ever changed.
+`$XDG_CACHE_HOME/outcast/kernels/KEY/` holds `linux`, `kernel.json`, and in `headers` what modules
+are compiled against. The folder gets its name by a rename when everything in it is whole, so a
+kernel that is there can be used. Nothing in it is ever changed.
 """
 
 from __future__ import annotations
@@ -28,10 +27,6 @@ from outcast.errors import InputError, KernelError
 _PROGRAM = "linux"
 _RECORD = "kernel.json"
 _HEADERS = "headers"
-_SYMBOLS = "linux.debug"
-
-MAKE_SYMBOLS = "outcast kernel build --symbols"
-"""The command that makes the same kernel with symbols, for `outcast debug`."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +62,6 @@ class Kernel:
     def headers(self) -> Path:
         """Modules are compiled against this; see `outcast.engines.kernel.headers`."""
         return self.program.with_name(_HEADERS)
-
-    @property
-    def symbols(self) -> Path:
-        """The file that tells a debugger of the program; there only if somebody asked for it."""
-        return self.program.with_name(_SYMBOLS)
 
 
 def default_folder() -> Path:
@@ -143,12 +133,10 @@ def verify(kernel: Kernel) -> None:
         )
 
 
-def keep(
-    kernel: Kernel, folder: Path, headers: Path | None = None, symbols: Path | None = None
-) -> Kernel:
+def keep(kernel: Kernel, folder: Path, headers: Path | None = None) -> Kernel:
     """Puts a built kernel into the cache, whole or not at all. Returns the cached kernel.
 
-    The program is copied; `headers`, which `headers.keep` filled, and `symbols` are moved.
+    The program is copied; `headers`, which `headers.keep` filled, is moved.
     """
     target = folder / kernel.key
     with workshops.temporary(folder) as place:
@@ -157,8 +145,6 @@ def keep(
         shutil.copy2(kernel.program, whole / _PROGRAM)
         if headers is not None:
             headers.rename(whole / _HEADERS)
-        if symbols is not None:
-            symbols.rename(whole / _SYMBOLS)
         record = asdict(kernel)
         del record["program"]
         (whole / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

@@ -12,9 +12,6 @@ from pathlib import Path
 
 SOURCE, OUTPUT = "source", "output"
 
-BUILT_AT = "/build"
-"""The folder that a debugger believes the kernel was built in, wherever that was."""
-
 VARIABLES = ("ARCH=um", "RUSTC=none", "PAHOLE=none")
 """Variables for make. Rust's compiler and pahole are switched off, although the build needs
 neither, because the kernel contains its configuration, which would name their versions. A machine
