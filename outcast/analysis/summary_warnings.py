@@ -12,7 +12,7 @@ from outcast.analysis.measure.limits import (
     memory_warnings,
     slow_warnings,
 )
-from outcast.analysis.measure.links import overtaking_warnings, utilisation
+from outcast.analysis.measure.links import utilisation
 from outcast.analysis.measure.losses import loss_warnings
 from outcast.analysis.measure.run_goodput import HELD_SHARE, flow_bytes, holder, mice_warnings
 from outcast.analysis.measure.streams import copied_warnings
@@ -53,7 +53,6 @@ def warnings(
         *unfinished_warnings(analysis),
         *mice_warnings(analysis),
         *copied_warnings(analysis),
-        *overtaking_warnings(analysis),
         *_apart(analysis),
         *_of_windows(analysis),
         *analysis.remarks,

@@ -87,12 +87,13 @@ def warm() -> None:
     blackout.flow_chains(joined)
     throughput.fresh_bytes(joined.departures, joined.flows)
     tcp.resent(joined, 1)
-    sent_again.sent_again(
+    sent_again.segments(
         np.zeros(2, np.int64),
         np.array([10, 0], np.uint32),
         np.array([10, 20]),
         np.ones(2, np.uint8),
         np.array([True, False]),
+        np.arange(2, dtype=np.uint16),
     )
     nearest(*[np.zeros(1, np.int64)] * 9)
 

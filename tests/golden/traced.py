@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from outcast.analysis.measure.sent_again import sent_again
+from outcast.analysis.measure.sent_again import segments
 from outcast.records.run_directory import RunDirectory
 from outcast.records.sender_tables import write_sender_table
 from outcast.records.trace import FOLDER
@@ -40,8 +40,9 @@ def write_trace(directory: RunDirectory) -> None:
         ),
     )
     lost = (packets["verdict"] == "dropped").to_numpy()
-    seq, payload, flags = (packets[name].to_numpy() for name in ("seq", "payload", "flags"))
-    following = sent_again(packets["flow"].to_numpy(), seq, payload, flags, lost)
+    fields = ("seq", "payload", "flags", "ip_id")
+    seq, payload, flags, ip_id = (packets[name].to_numpy() for name in fields)
+    following = segments(packets["flow"].to_numpy(), seq, payload, flags, lost, ip_id).following
     earlier = np.flatnonzero(following >= 0)
     later = following[earlier]
     order = np.argsort(later, kind="stable")

@@ -213,7 +213,6 @@ def test_a_port_that_was_drawn_too_often_is_named(run):
 
     # Five standard deviations of 20,000 draws are 353 packets; of 20,600, 358.
     assert reasons(10_600) == []
-    assert "retransmissions and timeouts seen are too many" in run.summary.read_text()
     too_often, too_seldom = reasons(10_900)
     assert too_often.startswith("s1-eth1: was drawn for 10,900 of 20,900 packets, where 10,450 +- ")
     assert too_seldom.startswith("s1-eth2: ")

@@ -15,7 +15,7 @@ from outcast.analysis.compiled import Array
 from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure import tcp
-from outcast.analysis.measure.sent_again import sent_again
+from outcast.analysis.measure.sent_again import segments
 from tests.golden.packets import P, capture
 
 MIN_RTO_NS = 4_000_000
@@ -248,13 +248,14 @@ Packet = tuple[int, int, int, bool]
 
 def followers(packets: list[Packet], first: int = 5, flags: int = ACK) -> list[int]:
     path, low, payload, dropped = (np.array(column) for column in zip(*packets, strict=True))
-    return sent_again(
+    return segments(
         path,
         ((first + low) % WRAP).astype(np.uint32),
         payload,
         np.full(path.size, flags, np.uint8),
         dropped.astype(np.bool_),
-    ).tolist()
+        np.arange(1, path.size + 1, dtype=np.uint16),
+    ).following.tolist()
 
 
 def test_what_a_retransmission_repeats():

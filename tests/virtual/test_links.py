@@ -194,6 +194,22 @@ def test_a_random_delay_keeps_packets_in_order_or_not(tmp_path, in_order):
     assert overtaken.any() != in_order
 
 
+@pytest.mark.parametrize("addressing", ["ipv4", "ipv6"])
+def test_what_a_link_duplicates_or_lets_overtake_was_sent_once(tmp_path, addressing):
+    """Before the studied queue, whose inputs see packets in another order than their sender."""
+    delay = "{mean: 4ms, spread: 2ms, distribution: normal, in_order: false}"
+    run(
+        tmp_path / "run",
+        f"links.overrides=[{{from: h2, to: s1, random_delay: {delay}}}, "
+        "{from: h4, to: s2, duplicate: 0.1}]",
+        *("queue={kind: pfifo, limit: 500 packets}", f"addressing={addressing}"),
+        *("links.rate=100mbit", "duration=500ms"),
+    )
+    flows = pl.read_parquet(tmp_path / "run" / "flows.parquet")
+    seen, counted = flows["retransmissions_seen"], flows["retransmits"]
+    assert (abs(seen - counted) <= 0.02 * flows["packets"]).all(), (seen, counted)
+
+
 def test_a_policer_drops_what_finds_no_tokens(tmp_path):
     """When it changes, it begins with a full bucket."""
     target = tmp_path / "run"

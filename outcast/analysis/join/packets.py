@@ -33,7 +33,7 @@ class Packets:
         stamp_ns: when it was seen, on the clock of the first output.
         frame_bytes: length of the Ethernet frame without its check sequence.
         payload_bytes, seq, flags: payload above TCP or UDP, and TCP's fields; 0 if there is none.
-        tsecr: the time stamp that a TCP packet echoes; 0 if there is none.
+        tsval, tsecr: a TCP packet's time stamp, and the one that it echoes; 0 without any.
     """
 
     port: I8
@@ -42,6 +42,7 @@ class Packets:
     frame_bytes: I32
     payload_bytes: I32
     seq: U32
+    tsval: U32
     tsecr: U32
     ip_id: U16
     flags: U8
@@ -53,7 +54,7 @@ class Packets:
     @classmethod
     def empty(cls, size: int) -> Packets:
         """Packets with undefined content."""
-        kinds = (np.int8, np.int32, np.int64, *(np.int32,) * 2, *(np.uint32,) * 2)
+        kinds = (np.int8, np.int32, np.int64, *(np.int32,) * 2, *(np.uint32,) * 3)
         return cls(*(room.empty(size, kind) for kind in (*kinds, np.uint16, *(np.uint8,) * 2)))
 
 
@@ -128,7 +129,7 @@ def _place(
     `to` are the arrays of Packets.
     """
     to_port, to_flow, to_stamp, to_frame, to_payload = to[:5]
-    to_seq, to_tsecr, to_ip_id, to_flags, to_dscp = to[5:]
+    to_seq, to_tsval, to_tsecr, to_ip_id, to_flags, to_dscp = to[5:]
     for i in range(rows.size):
         row = rows[i]
         at = position[i]
@@ -138,6 +139,7 @@ def _place(
         to_frame[at] = columns.frame_bytes[row]
         to_payload[at] = columns.payload_bytes[row]
         to_seq[at] = columns.seq[row]
+        to_tsval[at] = columns.tsval[row]
         to_tsecr[at] = columns.tsecr[row]
         to_ip_id[at] = columns.ip_id[row]
         to_flags[at] = columns.flags[row]

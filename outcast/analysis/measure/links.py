@@ -95,16 +95,6 @@ def distrust(analysis: Analysis) -> list[str]:
     return reasons
 
 
-def overtaking_warnings(analysis: Analysis) -> list[str]:
-    """A line where packets overtake one another, because each draws its way."""
-    if analysis.manifest.effective.get("routing.kind") not in routes.PER_PACKET:
-        return []
-    return [
-        "each packet draws its way, so some came late, and captures cannot tell these from what "
-        "was sent again: retransmissions and timeouts seen are too many; senders' retransmits count"
-    ]
-
-
 def _uneven(analysis: Analysis) -> Iterator[str]:
     """A line on each port that a switch that draws one for each packet took too often or seldom."""
     effective = analysis.manifest.effective

@@ -31,7 +31,8 @@ class Repairs:
     """What senders did about the packets that seem dropped; for each arrival of a join.
 
     `is_due`: it has data that nobody had forwarded, and its flow went on to new data long enough
-    after it. `is_alone`: it is due, and nobody sent the data again.
+    after it. `is_alone`: it is due, and nobody sent the data again. `is_proven`: its sender did. A
+    duplicate that a link made is neither due nor sent again.
     """
 
     is_due: Bool
@@ -54,12 +55,16 @@ def repairs(joined: Joined) -> Repairs:
         return Repairs(is_dropped, is_dropped, is_dropped)
     path = arrivals.flow.astype(np.int64) * (len(joined.outputs) + 1) + joined.egress + 1
     payload = arrivals.payload_bytes.astype(np.int64)
-    sent = segments(path, arrivals.seq, payload, arrivals.flags, is_dropped)
+    tags = arrivals.ip_id, arrivals.tsval
+    sent = segments(path, arrivals.seq, payload, arrivals.flags, is_dropped, *tags)
     is_forwarded = of_data & (joined.verdict == Verdict.FORWARDED)
     latest_ns = np.full(len(joined.flows), np.iinfo(np.int64).min, np.int64)
     news = np.flatnonzero(is_forwarded & sent.is_new)
     np.maximum.at(latest_ns, arrivals.flow[news], arrivals.stamp_ns[news])
     is_due: Bool = is_dropped & (latest_ns[arrivals.flow] > arrivals.stamp_ns + REPAIRED_WITHIN_NS)
+    is_through = np.zeros(is_dropped.size, np.bool_)
+    is_through[sent.first[is_forwarded]] = True
+    is_due &= ~is_through & (sent.first == np.arange(is_due.size))
     copies = sent.following[is_forwarded]
     while (copies := copies[copies >= 0]).size:
         is_due[copies] = False

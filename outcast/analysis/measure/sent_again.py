@@ -1,48 +1,151 @@
-"""Finds the packet that brought the data of an earlier one again, from the packets of a bottleneck.
+"""Finds what a sender sent twice, and the packet that brought an earlier one's data again.
+
+Links may duplicate packets and let them overtake, so the order of arrival is not that of sending.
+Two fields have the order of sending:
+
+- Linux numbers what a connection sends by the IP id (`ip_select_ident_segs`). So a packet that is
+  sent again has another id than before, and a link's duplicate has the same.
+- Without ids, as in IPv6, the time stamp of TCP grows with the sender's clock (RFC 7323). Within a
+  tick of that clock it tells no order. A copy is a duplicate there if it follows closely, because
+  a sender hears of a loss by later segments.
+
+Where a capture has neither, what comes late counts as sent again.
 
 A sender usually cuts a retransmission as it cut the first copy, so the next packet of the flow with
 the same sequence number is it. If the sender cut it otherwise, the next retransmission counts that
-has the first byte. Both are inferences: the captures do not show why a packet was sent.
+has the first byte.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from outcast.analysis.compiled import I64, U8, U32, Array, Bool, compiled, first_at_least
+from outcast.analysis.capture.headers import SYN
+from outcast.analysis.compiled import I64, U8, U16, U32, Array, Bool, compiled, first_at_least
 from outcast.analysis.measure.throughput import unwrap
 
 MOST_PIECES = 256
 """Of a retransmission that joins more lost segments than this, only so many count."""
 MOST_SHORT = 2**16 - 1
+CLOSELY = 3
+"""So many packets of its flow at most lie between a packet and its duplicate, where no IP id tells
+it from what was sent again (tcp_reordering of tcp(7))."""
+_NEAR_IDS = 1024
+"""Most IP ids of a flow that counts its packets are as near to the one before."""
+_MOSTLY = 0.9
+_LEAST_COUNTED = 0.25
+"""At least such a share of its ids differs from the one before; the others are duplicates."""
 _NONE = -1
 _THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """For each packet, the row of the next one that has its first byte, or -1.
+    """For each packet, the row of the next one that was sent again with its first byte, or -1.
 
-    `is_new` says whether it begins beyond all data that came before.
+    `first` is the row of the first arrival of the same sending: another one than its own for a
+    link's duplicate. `is_new` says whether it begins beyond all data that came before.
     """
 
     following: I64
+    first: I64
     is_new: Bool
 
 
-def sent_again(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) -> I64:
-    """Returns for each packet the row of the next one that has its first byte, or -1.
+def sent_twice(low: I64, high: I64, flags: U8, ip_id: U16, tsval: U32) -> Bool:
+    """For each packet of a TCP flow, whether its sender had sent part of its data, or its SYN.
 
-    Arguments are those of `segments`.
+    Arrays have one length, in the order of arrival. Data is [`low`, `high`), on a scale that does
+    not wrap.
     """
-    return segments(path, seq, payload, flags, dropped).following
+    again = np.zeros(low.size, np.bool_)
+    opening = np.flatnonzero(flags & SYN)
+    if opening.size > 1:
+        marks = ip_id[opening].astype(np.int64) << 32 | tsval[opening]
+        again[opening[1:]] = (marks[1:] != marks[0]) | (marks[1:] == 0)
+    rows = np.flatnonzero(high > low)
+    again[rows] = _data_sent_twice(low[rows], high[rows], _sending(ip_id[rows], tsval[rows]))
+    return again
 
 
-def segments(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) -> Segments:
-    """Finds new data, and what was sent again.
+def _data_sent_twice(low: I64, high: I64, sending: _Sending) -> Bool:
+    first = _first_arrivals(low, high, sending)
+    again: Bool = low < _reached_before(low, high, sending.order)
+    if sending.closely:  # Of the order within a tick nothing else is known.
+        again |= first != _first_arrivals(low, high, sending._replace(closely=False))
+    again &= first == np.arange(low.size)
+    return again
+
+
+class _Sending(NamedTuple):
+    """What tells of the sending of a flow's data packets.
+
+    `number` differs if packets were sent apart; if `closely`, equal ones may have been too.
+    `order` grows with the time of sending, as far as that is known.
+    """
+
+    number: I64
+    order: I64
+    closely: bool
+
+
+def _sending(ip_id: U16, tsval: U32) -> _Sending:
+    number = _unwrapped(ip_id.view(np.int16))
+    steps = np.abs(np.diff(number))
+    is_near = np.count_nonzero(steps <= _NEAR_IDS) >= _MOSTLY * steps.size
+    if steps.size and is_near and np.count_nonzero(steps) >= _LEAST_COUNTED * steps.size:
+        return _Sending(number, number, closely=False)
+    if np.count_nonzero(tsval) >= _MOSTLY * tsval.size:
+        number = _unwrapped(tsval.view(np.int32))
+        return _Sending(number, number, closely=True)
+    return _Sending(np.zeros(tsval.size, np.int64), np.arange(tsval.size), closely=True)
+
+
+def _unwrapped(values: Array) -> I64:
+    """Signed integers as if they did not wrap."""
+    steps = np.diff(values, prepend=values[:1])
+    return np.asarray(np.cumsum(steps, dtype=np.int64))
+
+
+def _first_arrivals(low: I64, high: I64, sending: _Sending) -> I64:
+    """For each packet the first one of the same sending."""
+    number = sending.number
+    if (np.diff(number) > 0).all():
+        return np.arange(low.size)
+    order = np.lexsort((number, high, low))
+    same = np.logical_and.reduce([np.diff(each[order]) == 0 for each in (low, high, number)])
+    if sending.closely:
+        same &= np.diff(order) <= CLOSELY + 1
+    begins = np.flatnonzero(np.append(True, ~same))
+    first = np.empty(low.size, np.int64)
+    first[order] = np.repeat(order[begins], np.diff(begins, append=low.size))
+    return first
+
+
+def _reached_before(low: I64, high: I64, order: I64) -> I64:
+    """For each packet the end of the data that was sent before it; its own begin for the first."""
+    if not low.size:
+        return low
+    by_order = np.argsort(order, kind="stable")
+    reached = np.maximum.accumulate(high[by_order])
+    begin = np.searchsorted(order[by_order], order)
+    return np.where(begin > 0, reached[begin - 1], low)
+
+
+def segments(
+    path: Array,
+    seq: U32,
+    payload: Array,
+    flags: U8,
+    dropped: Bool,
+    ip_id: U16,
+    tsval: U32 | None = None,
+) -> Segments:
+    """Finds new data, links' duplicates, and what was sent again.
 
     Arrays have one length, in the order of arrival. A packet without data, and one that is not TCP,
     has no successor and is not new. A TCP segment with data always has a flag.
@@ -50,7 +153,9 @@ def segments(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) ->
     `path` numbers each pair of a flow and an output, because a packet that passes two outputs was
     not sent twice. Only for `dropped` packets is a retransmission sought that was cut otherwise.
     """
+    tsval = np.zeros(path.size, np.uint32) if tsval is None else tsval
     following = np.full(path.size, _NONE, np.int64)
+    first = np.arange(path.size)
     is_new = np.zeros(path.size, np.bool_)
     of_data = np.flatnonzero((payload > 0) & (flags > 0))
     paths = path[of_data]
@@ -61,33 +166,40 @@ def segments(path: Array, seq: U32, payload: Array, flags: U8, dropped: Bool) ->
     order = of_data[by_path]
     of_paths = np.split(order, np.flatnonzero(np.diff(paths[by_path])) + 1)
 
-    def follow(first: int) -> None:
-        for rows in of_paths[first::_THREADS]:
+    def follow(begin: int) -> None:
+        for rows in of_paths[begin::_THREADS]:
             if rows.size:
                 low = unwrap(seq[rows], flags[rows])
-                successor, again = _in_flow(low, low + payload[rows], dropped[rows])
+                high = low + payload[rows]
+                here = _first_arrivals(low, high, _sending(ip_id[rows], tsval[rows]))
+                successor, again = _in_flow(low, high, dropped[rows], here)
+                first[rows] = rows[here]
                 known = successor >= 0
                 following[rows[known]] = rows[successor[known]]
                 is_new[rows] = ~again
 
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         list(pool.map(follow, range(_THREADS)))
-    return Segments(following, is_new)
+    return Segments(following, first, is_new)
 
 
-def _in_flow(low: I64, high: I64, dropped: Bool) -> tuple[I64, Bool]:
+def _in_flow(low: I64, high: I64, dropped: Bool, first: I64) -> tuple[I64, Bool]:
     """For each packet its successor's place in its flow, or -1; and whether it is not new."""
     successor = np.full(low.size, _NONE, np.int64)
-    order = np.argsort(low, kind="stable")
+    is_first = first == np.arange(low.size)
+    once = np.flatnonzero(is_first)
+    order = once[np.argsort(low[once], kind="stable")]
     same = low[order][1:] == low[order][:-1]
     successor[order[:-1][same]] = order[1:][same]
+    successor = successor[first]
     before = np.concatenate([low[:1], np.maximum.accumulate(high)[:-1]])
     again: Bool = low < before
     lost = dropped & (successor < 0)
-    if again.any() and lost.any():
+    resent = again & is_first
+    if resent.any() and lost.any():
         wanted = np.sort(low[lost], kind="stable")
         wanted = wanted[np.diff(wanted, prepend=wanted[:1] - 1) > 0]
-        _cover(low, high, again, lost, wanted, successor)
+        _cover(low, high, resent, lost, wanted, successor)
     return successor, again
 
 

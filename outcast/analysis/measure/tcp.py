@@ -1,9 +1,8 @@
 """Finds retransmissions, timeouts and round trips in the data packets that came in at a bottleneck.
 
-A *retransmission* is a segment below the highest sequence number that came in before it. It was
-sent again, because its first copy was lost here or on the way here. (If a network reorders, some
-first copies look like retransmissions.) It is *spurious* if all its bytes had come in before in
-packets that were forwarded.
+A *retransmission* is a segment that its sender had sent before (`sent_again.sent_twice`). A packet
+that others overtook is none, and neither is a copy that a link made. A retransmission is *spurious*
+if all its bytes had come in before in packets that were forwarded.
 
 A *timeout* is a retransmission that no acknowledgement called for. Two conditions must hold:
 
@@ -40,11 +39,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from outcast.analysis.capture.headers import SYN, TCP, Columns
-from outcast.analysis.compiled import I8, I64, U8, U32, Array, Bool, compiled
+from outcast.analysis.capture.headers import TCP, Columns
+from outcast.analysis.compiled import I8, I64, U32, Array, Bool, compiled
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.join.pairs import grouped
+from outcast.analysis.measure.sent_again import sent_twice
 from outcast.analysis.measure.throughput import paint, unwrap
 
 LEAST_ACKNOWLEDGED = 3
@@ -87,7 +87,7 @@ def _waits_for_reordering(low: I64, stamp: I64, forwarded: Bool, row: int, most_
 def _classify(
     low: I64,
     high: I64,
-    flags: U8,
+    sent_twice: Bool,
     stamp: I64,
     unseen: Array,
     unheard: I64,
@@ -95,23 +95,17 @@ def _classify(
     least_silence: int,
     least_unheard: int,
     reordering_ns: int,
-) -> tuple[Bool, Bool, Bool, I64]:
-    """The fields of Resent for the packets of one flow."""
-    retransmission, spurious = np.zeros(low.size, np.bool_), np.zeros(low.size, np.bool_)
+) -> tuple[Bool, Bool, I64]:
+    """`spurious`, `timeout` and `halted_ns` of Resent for the packets of one flow."""
+    spurious = np.zeros(low.size, np.bool_)
     timeout, halted = np.zeros(low.size, np.bool_), np.zeros(low.size, np.int64)
     highest = low[0]
-    opened = False
     for i in range(low.size):
-        again = False
+        again = sent_twice[i]
         probe = False
-        if flags[i] & SYN:
-            again = opened
-            opened = True
-        elif high[i] > low[i]:
-            again = low[i] < highest
+        if high[i] > low[i]:
             probe = high[i] == highest
             highest = max(highest, high[i])
-        retransmission[i] = again
         spurious[i] = again and high[i] > low[i] and unseen[i] == 0
         silence = stamp[i] - stamp[i - 1] if i > 0 else 0
         if not again or silence < least_silence or unheard[i] < least_unheard:
@@ -128,7 +122,7 @@ def _classify(
             timeout[i] = unheard[i] >= 2 * reordering_ns or not _waits_for_reordering(
                 low, stamp, forwarded, i, reordering_ns
             )
-    return retransmission, spurious, timeout, halted
+    return spurious, timeout, halted
 
 
 def resent(joined: Joined, min_rto_ns: int, sack: bool = True) -> Resent:
@@ -156,10 +150,11 @@ def resent(joined: Joined, min_rto_ns: int, sack: bool = True) -> Resent:
         unseen = paint(low, high, forwarded)
         stamps = arrivals.stamp_ns[rows]
         unheard = _unheard(stamps, arrivals.tsecr[rows])
+        twice = sent_twice(low, high, flags, arrivals.ip_id[rows], arrivals.tsval[rows])
         classified = _classify(
             low,
             high,
-            flags,
+            twice,
             stamps,
             unseen,
             unheard,
@@ -168,7 +163,7 @@ def resent(joined: Joined, min_rto_ns: int, sack: bool = True) -> Resent:
             least_unheard_ns,
             reordering_ns,
         )
-        for field, values in zip(fields(result), classified, strict=True):
+        for field, values in zip(fields(result), (twice, *classified), strict=True):
             getattr(result, field.name)[rows] = values
     return result
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from outcast.analysis import selection
 from outcast.analysis.compiled import Array, Bool
-from outcast.analysis.measure.sent_again import sent_again
+from outcast.analysis.measure.sent_again import segments
 from outcast.analysis.store import NOTES, VERDICTS
 from outcast.experiment.engine import properties
 from outcast.plan.addresses import with_port
@@ -219,8 +219,9 @@ def _sent_again(
     """
     path = packets["flow"].to_numpy().astype(np.int64) * (len(outputs) + 1)
     path += _codes(packets["egress"], outputs) + 1
-    seq, payload, flags = (packets[name].to_numpy() for name in ("seq", "payload", "flags"))
-    following = sent_again(path, seq, payload, flags, dropped)
+    fields = ("seq", "payload", "flags", "ip_id")
+    seq, payload, flags, ip_id = (packets[name].to_numpy() for name in fields)
+    following = segments(path, seq, payload, flags, dropped, ip_id).following
     known = np.zeros(following.size, np.bool_)
     if told is not None:
         earlier, later = senders.pairs(told)
