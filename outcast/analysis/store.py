@@ -126,5 +126,7 @@ def chain_table(joined: Joined, chains: Chains) -> pl.DataFrame:
             "drops": chains.drops,
             "flows": chains.flows,
             "others_through": chains.others_through,
+            "longest_gap_ns": chains.longest_gap_ns,
+            "before_gap": chains.before_gap,
         }
     )

@@ -1,7 +1,7 @@
 """Chains of drops: by hand, against a slow count, against a lot, and the synthetic blackout."""
 
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +63,8 @@ def test_the_printed_trace(tmp_path):
     assert chains.t_end_ns.tolist() == [83_174_000, 84_100_000]
     assert chains.flows.tolist() == [1, 1]
     assert chains.others_through.tolist() == [3, 0]
+    assert chains.longest_gap_ns.tolist() == [122_000, 0]
+    assert chains.before_gap.tolist() == [2, 1]
     assert length_counts(chains.drops) == {"1": 1, "4": 1}
 
 
@@ -105,10 +107,14 @@ def test_against_a_slow_count(tmp_path):
         for dropped, group in groupby(mine, key=lambda row: row[2]):
             chain = list(group)
             if dropped:
-                expected.append(
-                    (port, chain[0][1], chain[-1][1], len(chain), len({row[3] for row in chain}))
-                )
+                gaps = [b[1] - a[1] for a, b in pairwise(chain)]
+                longest = max(gaps, default=0)
+                flows = len({row[3] for row in chain})
+                before = 1 + gaps.index(longest) if longest else 1
+                ends = chain[0][1], chain[-1][1]
+                expected.append((port, *ends, len(chain), flows, longest, before))
     columns = (chains.ingress, chains.t_start_ns, chains.t_end_ns, chains.drops, chains.flows)
+    columns += (chains.longest_gap_ns, chains.before_gap)
     got = zip(*(column.tolist() for column in columns), strict=True)
     assert sorted(got) == sorted(expected)
     assert len(expected) > 1000

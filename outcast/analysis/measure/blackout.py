@@ -40,7 +40,9 @@ class Chains:
     """Chains of drops in the order of their beginning; arrays with one element per chain.
 
     `others_through` is how many packets of other ports (for a flow's chain: of other flows) to the
-    same output came in from t_start to t_end and were forwarded.
+    same output came in from t_start to t_end and were forwarded. `longest_gap_ns` is the longest
+    time between two drops in a row, after `before_gap` of the drops; 0 and 1 for a single drop.
+    Retransmissions after a timeout go on with a chain, and such a gap shows where they begin.
     """
 
     ingress: I8
@@ -52,6 +54,8 @@ class Chains:
     drops: I32
     flows: I32
     others_through: I32
+    longest_gap_ns: I64
+    before_gap: I32
 
     def __len__(self) -> int:
         return self.drops.size
@@ -63,6 +67,7 @@ class Chains:
 
 @compiled
 def _find(
+    stamp_ns: I64,
     verdict: I8,
     group: I32,
     port: I8,
@@ -72,15 +77,16 @@ def _find(
     ports: int,
     outputs: int,
     flows: int,
-) -> tuple[I32, I32, I32, I32, I32]:
-    """The first and last packet of each chain of a group, its drops and flows, and who got through.
+) -> tuple[I32, I32, I32, I32, I32, I64, I32]:
+    """The first and last packet of each chain of a group, and what follows `last` in Chains.
 
     During a chain no packet of its own group gets through, so those who do belong to others.
     """
     dropped = (verdict == 1).sum()
     first, last = np.empty(dropped, np.int32), np.empty(dropped, np.int32)
     drops, distinct = np.empty(dropped, np.int32), np.empty(dropped, np.int32)
-    through = np.empty(dropped, np.int32)
+    through, before_gap = np.empty(dropped, np.int32), np.empty(dropped, np.int32)
+    longest_gap = np.empty(dropped, np.int64)
     chains = 0
     current = np.full(groups, -1, np.int64)
     seen = np.full((ports, flows), -1, np.int32)
@@ -99,8 +105,13 @@ def _find(
                 first[chain] = i
                 drops[chain] = 0
                 distinct[chain] = 0
+                last[chain] = i
+                longest_gap[chain], before_gap[chain] = 0, 1
                 at_start[g] = passed[out]
                 chains += 1
+            gap = stamp_ns[i] - stamp_ns[last[chain]]
+            if gap > longest_gap[chain]:
+                longest_gap[chain], before_gap[chain] = gap, drops[chain]
             drops[chain] += 1
             last[chain] = i
             through[chain] = passed[out] - at_start[g]
@@ -111,12 +122,16 @@ def _find(
             current[g] = -1
             if verdict[i] == 0:
                 passed[out] += 1
-    return first[:chains], last[:chains], drops[:chains], distinct[:chains], through[:chains]
+    return (
+        *(first[:chains], last[:chains], drops[:chains], distinct[:chains], through[:chains]),
+        *(longest_gap[:chains], before_gap[:chains]),
+    )
 
 
 def _chains(joined: Joined, group: I32, groups: int) -> Chains:
     arrivals = joined.arrivals
-    first, last, drops, distinct, through = _find(
+    first, last, drops, distinct, through, longest_gap_ns, before_gap = _find(
+        arrivals.stamp_ns,
         joined.verdict,
         group,
         arrivals.port,
@@ -138,6 +153,8 @@ def _chains(joined: Joined, group: I32, groups: int) -> Chains:
         drops=drops,
         flows=distinct,
         others_through=through,
+        longest_gap_ns=longest_gap_ns,
+        before_gap=before_gap,
     )
 
 

@@ -186,6 +186,8 @@ def _chains(run: Run, inputs: list[str], first_ns: int) -> Columns:
     return {
         "t_start": ("delta", chains["t_start"].to_numpy() - first_ns),
         "lasts": ("plain", (chains["t_end"] - chains["t_start"]).to_numpy()),
+        "gap": ("plain", chains["longest_gap_ns"].to_numpy()),
+        "before_gap": ("plain", chains["before_gap"].to_numpy()),
         "lane": ("plain", _codes(chains["ingress"], inputs)),
         "drops": ("plain", chains["drops"].to_numpy()),
         "flows": ("plain", chains["flows"].to_numpy()),

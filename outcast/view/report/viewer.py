@@ -99,14 +99,16 @@ def _longest(run: Run) -> Element:
             run.port_label(row["ingress"]),
             str(row["drops"]),
             f"{(row['t_end'] - row['t_start']) / 1e6:,.4f}",
+            f"{row['longest_gap_ns'] / 1e6:,.4f}",
+            str(row["before_gap"]),
             str(row["flows"]),
             f"{row['others_through']:,}",
             "yes" if run.captured or begin_ns <= row["t_start"] < end_ns else "no",
         ]
         for row in chains.iter_rows(named=True)
     ]
-    head = ["came in at", "number", "port", "drops", "lasts (ms)", "flows"]
-    head += ["others through", "counted"]
+    head = ["came in at", "number", "port", "drops", "lasts (ms)", "longest gap (ms)"]
+    head += ["drops before it", "flows", "others through", "counted"]
     counted = f"counted are those that began from {summary.start_s:g} to {summary.end_s:g} s"
     caption = f"The longest blackouts of the whole captures, by drops; {counted}"
     return table(caption, head, rows, numbers_from=3)

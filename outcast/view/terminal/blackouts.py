@@ -16,7 +16,8 @@ from outcast.view.terminal.listing import milliseconds
 _HEADS = {
     **{name: name for name in ("blackout", "ingress", "egress")},
     **{"from_ms": "from (ms)", "lasts_us": "lasts (us)", "drops": "drops", "flows": "flows"},
-    "others_through": "others through",
+    **{"others_through": "others through", "longest_gap_us": "longest gap (us)"},
+    "before_gap": "drops before it",
 }
 
 
@@ -64,4 +65,5 @@ def _told(source: Source, row: dict[str, Any]) -> dict[str, Any]:
     begins_ms = milliseconds(row["t_start"] - source.start_ns)
     lasts_us = round((row["t_end"] - row["t_start"]) / 1e3, 3)
     told = {**row, "from_ms": begins_ms, "lasts_us": lasts_us}
+    told["longest_gap_us"] = round(row["longest_gap_ns"] / 1e3, 3)
     return {name: told[name] for name in _HEADS}

@@ -108,9 +108,11 @@ def _of_blackout(source: Source, number: int) -> str:
     lasts_us = (chain["t_end"] - chain["t_start"]) / 1e3
     what = "blackout" if chain["others_through"] else "chain"
     from_ms = milliseconds(chain["t_start"] - source.start_ns)
+    gap_us, before = chain["longest_gap_ns"] / 1e3, chain["before_gap"]
+    gap = f" (longest gap {gap_us:,.1f} us, after {before})" * (chain["drops"] > 1)
     return (
         f"{what} {number}: from {from_ms} ms on, {chain['ingress']} lost {chain['drops']} packets "
-        f"in a row, of {counted(chain['flows'], 'flow')}, within {lasts_us:,.1f} us; "
+        f"in a row, of {counted(chain['flows'], 'flow')}, within {lasts_us:,.1f} us{gap}; "
         f"{chain['others_through']} packets of other ports got through to {chain['egress']}"
     )
 

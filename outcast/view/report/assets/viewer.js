@@ -202,7 +202,8 @@ class OutcastViewer {
     this.say(
       `Blackout ${c.number[i]} of ${this.port(c.lane[i])} at ${(c.t_start[i] / 1e6).toFixed(4)} ms, ` +
       `for ${lasts}: ${c.drops[i]} packets of ${c.flows[i]} flow${c.flows[i] > 1 ? "s" : ""} ` +
-      `dropped in a row while ${c.through[i]} of other ports got through.`);
+      `dropped in a row while ${c.through[i]} of other ports got through` +
+      (c.drops[i] > 1 ? `; longest gap ${outcastTime(100, c.gap[i])(c.gap[i])}, after ${c.before_gap[i]}.` : "."));
   }
 
   // Moves the page only where the timeline is not in the upper half of what is in view.
