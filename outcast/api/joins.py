@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -312,6 +313,7 @@ def _measured(
             *latency_remarks(joined, least, known, doubtful, one_clock=clocks is None),
             *alike.values(),
             *(loss.sentence for loss in at_random.values()),
+            *_lost_on_several(joined),
             *last,
             *(part.sentence for part in ranges if part.egress not in lossy),
         ),
@@ -321,6 +323,24 @@ def _measured(
         _roles(joined),
         tuple(ranges),
     )
+
+
+def _lost_on_several(joined: Joined) -> Iterator[str]:
+    """A line on each address that lost packets on the way to one of several outputs."""
+    lost = (joined.verdict == Verdict.DROPPED) & (joined.egress < 0)
+    gone_by: dict[str, set[int]] = defaultdict(set)
+    for ends in np.unique(
+        joined.departures.flow.astype(np.int64) << 8 | joined.departures.port
+    ).tolist():
+        gone_by[joined.flows[ends >> 8].dst].add(ends & 0xFF)
+    count = Counter(joined.flows[flow].dst for flow in joined.arrivals.flow[lost].tolist())
+    for address, packets in sorted(count.items()):
+        names = " and ".join(joined.outputs[output] for output in sorted(gone_by[address]))
+        if names:
+            yield (
+                f"{packets:,} packets to {address} were dropped on the way to one of {names}. "
+                "Nothing tells to which, so no output's numbers have them"
+            )
 
 
 def _alike(joined: Joined) -> Iterator[tuple[str, str]]:
@@ -372,15 +392,19 @@ def _roles(joined: Joined) -> tuple[Role, ...]:
     told = sources.directions
     if told is None:
         return ()
+    files = {
+        port: [index for index, name in enumerate(sources.ports) if name == port]
+        for port in sources.ports
+    }
     return tuple(
         Role(
             port,
-            told.packets(index, CAME),
-            told.packets(index, LEFT),
-            told.packets(index, UNTOLD),
-            tuple(sorted(address for address, place in told.place.items() if place == index)),
+            sum(told.packets(index, CAME) for index in of_port),
+            sum(told.packets(index, LEFT) for index in of_port),
+            sum(told.packets(index, UNTOLD) for index in of_port),
+            tuple(sorted(host for host, place in told.places.items() if of_port[0] in place)),
         )
-        for index, port in enumerate(sources.ports)
+        for port, of_port in files.items()
     )
 
 

@@ -1,7 +1,8 @@
 """Which way the packets of each capture go, told by where they are seen.
 
-A host is behind one port of the switch. Its packets come in there, and leave by other ports. So it
-suffices to find out behind which port each address is. These tell it, in this order:
+A host is behind a port of the switch, or behind several of equal paths (a bond, ECMP). Its packets
+come in there, and leave by other ports. So it suffices to find out behind which ports each address
+is. A port whose directions have a file each is one port. These tell it, in this order:
 
 1. The capture itself, where it says of each packet whether it came in or left (Linux cooked).
    And the TTL, which a router counts down.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -30,9 +31,13 @@ from outcast.analysis.capture.headers import INBOUND, OUTBOUND, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, Array, compiled
 from outcast.analysis.join.pairs import Sightings, grouped, numbered
-
-ELSEWHERE = -1
-"""Behind a port that no capture is of."""
+from outcast.analysis.join.places import (
+    ELSEWHERE,
+    NEARLY_ALL,
+    Conversations,
+    Delays,
+    find,
+)
 
 CAME, LEFT, UNTOLD, ASIDE = 0, 1, 2, 3
 """Which way a flow goes at a capture. ASIDE: between hosts of one port, or to a group of hosts."""
@@ -40,9 +45,6 @@ CAME, LEFT, UNTOLD, ASIDE = 0, 1, 2, 3
 WINDOWS = 64
 """Into so many stretches of time the common packets of two captures are cut, because clocks may
 drift apart by more than a sojourn time."""
-NEARLY_ALL = 0.99
-MOST_ELSEWHERE = 0.9
-"""An address that no capture sees in more than this share of its conversations is elsewhere."""
 
 
 @dataclass(slots=True)
@@ -50,16 +52,29 @@ class Directions:
     """Which way each flow goes at each capture.
 
     Attributes:
-        place: for each address, the index of the capture behind whose port it is, or ELSEWHERE.
+        places: for each address, the captures behind whose ports it is, the surest first. One of
+            equal paths has several, and one behind a port that was not captured ELSEWHERE alone.
+            Of a port with a file for each direction it is the capture of what came in.
         ways: for each capture and each of its flows, one of CAME, LEFT, UNTOLD and ASIDE.
         counts: for each capture and each of its flows, how many packets it has there.
         frame_bytes: likewise, how many bytes of frames.
     """
 
-    place: dict[str, int]
+    places: dict[str, tuple[int, ...]]
     ways: list[I8] = field(default_factory=list)
     counts: list[I64] = field(default_factory=list)
     frame_bytes: list[I64] = field(default_factory=list)
+
+    def place(self, address: str) -> int:
+        """The surest of the captures behind whose ports an address is, or ELSEWHERE."""
+        return self.places.get(address, (ELSEWHERE,))[0]
+
+    def is_against(self, flow: FlowKey, home: int, came: bool) -> bool:
+        """Whether the places of its hosts say that a flow did not come in, or leave, at a port."""
+        source = self.places.get(flow.src, (home,) if came else ())
+        if came:
+            return home not in source
+        return home in source and home not in self.places.get(flow.dst, ())
 
     def packets(self, capture: int, way: int) -> int:
         """How many packets of a capture go one way."""
@@ -100,39 +115,34 @@ def tell(
     """
     with ThreadPoolExecutor(max_workers=2) as pool:
         counted = list(pool.map(_count_flows, captures))
-    conversations = _conversations(captures, [packets for packets, _ in counted])
-    neighbours: _Neighbours = defaultdict(list)
-    for (first, second), seen in conversations.items():
-        neighbours[first].append((second, seen))
-        neighbours[second].append((first, seen))
+    homes = _homes(captures)
+    halves = {index for index, home in enumerate(homes) if homes.count(home) > 1}
+    conversations = _conversations(captures, homes, [packets for packets, _ in counted])
     votes: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    known = [_one_way(capture, way) for capture, way in zip(captures, said, strict=True)]
-    _hear_captures(captures, known, votes)
-    lone = _compare(captures, sightings, votes)
-    place = {
-        address: max(sorted(ballot), key=lambda index: ballot[index])
-        for address, ballot in votes.items()
-    }
-    _spread(neighbours, place)
-    _see_all(neighbours, place)
-    _spread(neighbours, place)
-    # Who loses all packets is seen at an input alone, so the receiver could look to be elsewhere.
-    for ends, seen in conversations.items():
-        if place.keys().isdisjoint(ends):
-            _settle(_by_the_word(seen, said), neighbours, place)
-    _see_none(neighbours, place)
-    _spread(neighbours, place)
-    for ends, seen in conversations.items():
-        if place.keys().isdisjoint(ends) and len(seen) == 2:
-            source = _by_the_stamps(seen, lone, longest_ns, *ends)
-            _settle(source, neighbours, place)
-    told = Directions(place)
+    known = [
+        way if index in halves else _one_way(capture, way)
+        for index, (capture, way) in enumerate(zip(captures, said, strict=True))
+    ]
+    words = tuple(
+        {index for index, word in enumerate(said) if word == way and index not in halves}
+        for way in (CAME, LEFT)
+    )
+    _hear_captures(captures, homes, halves, known, votes)
+    delays = _compare(captures, homes, sightings, votes)
+    places = find(conversations, delays, votes, (words[0], words[1]), longest_ns)
+    told = Directions(places)
     for index, (capture, (packets, frame_bytes)) in enumerate(zip(captures, counted, strict=True)):
-        ways = [_way(flow, index, known[index], place) for flow in capture.flows]
+        ways = [_way(flow, homes[index], known[index], places) for flow in capture.flows]
         told.ways.append(np.array(ways, np.int8))
         told.counts.append(packets)
         told.frame_bytes.append(frame_bytes)
     return told
+
+
+def _homes(captures: Sequence[PortCapture]) -> list[int]:
+    """For each capture, the first one of its port. A port may have a file for each direction."""
+    names = [capture.port for capture in captures]
+    return [names.index(name) for name in names]
 
 
 def _one_way(capture: PortCapture, said: int | None) -> int | None:
@@ -176,23 +186,17 @@ def _count_flows(capture: PortCapture) -> tuple[I64, I64]:
     return packets, frame_bytes
 
 
-_Seen = Counter[str]
-"""What one capture saw of a conversation: how many packets of each source."""
-_Conversations = dict[tuple[str, str], dict[int, _Seen]]
-"""For each two hosts that talk, in alphabetical order, the captures that saw them."""
-_Neighbours = dict[str, list[tuple[str, dict[int, _Seen]]]]
-"""For each host, those that it talks with, and the captures that saw them."""
-
-
 def is_group(address: str) -> bool:
     """Whether an address is that of a group of hosts: multicast or broadcast."""
     return address == "255.255.255.255" or ipaddress.ip_address(address).is_multicast
 
 
-def _conversations(captures: Sequence[PortCapture], counts: Sequence[I64]) -> _Conversations:
-    """What captures saw of hosts that talk, without groups of hosts."""
-    conversations: _Conversations = {}
-    for index, (capture, count) in enumerate(zip(captures, counts, strict=True)):
+def _conversations(
+    captures: Sequence[PortCapture], homes: Sequence[int], counts: Sequence[I64]
+) -> Conversations:
+    """What ports saw of hosts that talk, without groups of hosts."""
+    conversations: Conversations = {}
+    for index, capture, count in zip(homes, captures, counts, strict=True):
         for flow, packets in zip(capture.flows, count.tolist(), strict=True):
             if not packets:
                 continue
@@ -207,15 +211,23 @@ def _conversations(captures: Sequence[PortCapture], counts: Sequence[I64]) -> _C
 
 
 def _hear_captures(
-    captures: Sequence[PortCapture], known: Sequence[int | None], votes: dict[str, dict[int, float]]
+    captures: Sequence[PortCapture],
+    homes: Sequence[int],
+    halves: Collection[int],
+    known: Sequence[int | None],
+    votes: dict[str, dict[int, float]],
 ) -> None:
     """Counts what captures say themselves about the direction of their packets.
 
-    A capture of all that left, by whatever port, has a say only on hosts that never sent.
+    Of `halves`, which have one direction of a port, the caller says it. A capture of all that left,
+    by whatever port, has a say only on hosts that never sent.
     """
     for index in sorted(range(len(captures)), key=lambda index: known[index] == LEFT):
-        capture = captures[index]
+        capture, home = captures[index], homes[index]
         marks = capture.columns.marks
+        if index in halves:
+            mark = INBOUND if known[index] == CAME else OUTBOUND
+            marks = np.full_like(marks, mark)
         if not (marks[:1000] & (INBOUND | OUTBOUND)).any():
             continue
         for mark, end in ((INBOUND, "src"), (OUTBOUND, "dst")):
@@ -223,20 +235,23 @@ def _hear_captures(
             for row in np.flatnonzero(packets).tolist():
                 # A copy of what is flooded leaves by all ports, so a destination needs few votes.
                 address = getattr(capture.flows[row], end)
-                if known[index] != LEFT or address not in votes or index in votes[address]:
-                    votes[address][index] += float(packets[row])
+                if known[index] != LEFT or address not in votes or home in votes[address]:
+                    votes[address][home] += float(packets[row])
 
 
 def _compare(
-    captures: Sequence[PortCapture], sightings: Sightings, votes: dict[str, dict[int, float]]
-) -> dict[tuple[int, int, str, str], I64]:
-    """Compares the two directions of conversations that two captures saw.
-
-    Returns for (capture, later capture, source, destination) by how much the second's stamps are
-    later than the first's.
-    """
-    delays: dict[tuple[int, int, str, str], I64] = {}
+    captures: Sequence[PortCapture],
+    homes: Sequence[int],
+    sightings: Sightings,
+    votes: dict[str, dict[int, float]],
+) -> Delays:
+    """Compares the two directions of conversations that two captures saw."""
+    delays: Delays = {}
     for first, second in combinations(range(len(captures)), 2):
+        if homes[first] == homes[second]:
+            continue
+        if homes[first] > homes[second]:
+            first, second = second, first
         first_row, second_row = sightings.between(first, second)
         if not first_row.size:
             continue
@@ -249,15 +264,16 @@ def _compare(
         ends = of_flow[columns.flow[first_row[in_order]]]
         rows_of = {names[number]: in_order[rows] for number, rows in grouped(ends).items()}
         for (src, dst), rows in rows_of.items():
-            delays[first, second, src, dst] = later[rows]
+            ports = homes[first], homes[second], src, dst
+            delays[ports] = np.append(delays.get(ports, later[:0]), later[rows])
             back = rows_of.get((dst, src))
             balance = _counted_down(columns.ttl[first_row[rows]], second_ttl[rows])
             if not balance and src < dst and back is not None:
                 balance = _balance(first_row[rows], later[rows], first_row[back], later[back])
             if balance:
                 behind_first, behind_second = (src, dst) if balance > 0 else (dst, src)
-                votes[behind_first][first] += abs(balance)
-                votes[behind_second][second] += abs(balance)
+                votes[behind_first][homes[first]] += abs(balance)
+                votes[behind_second][homes[second]] += abs(balance)
     return delays
 
 
@@ -286,122 +302,21 @@ def _balance(at: I32, later: I64, back_at: I32, back_later: I64) -> float:
     return balance
 
 
-def _spread(neighbours: _Neighbours, place: dict[str, int]) -> None:
-    """Finds the places of hosts that talk with hosts whose place is known."""
-    known = [address for address in place if address in neighbours]
-    while known:
-        address = known.pop()
-        for other, seen in neighbours[address]:
-            if other in place:
-                continue
-            ports = sorted(seen, key=lambda index: -seen[index].total())
-            rest = [index for index in ports if index != place[address]]
-            reaches = place[address] in ports or place[address] == ELSEWHERE
-            # Seen at one more port, it is there. Seen nowhere else, nothing is known.
-            if reaches and len(rest) == 1:
-                place[other] = rest[0]
-                known.append(other)
-
-
-def _settle(source: tuple[str, int] | None, neighbours: _Neighbours, place: dict[str, int]) -> None:
-    """Puts a host into its place, if it was told, and finds what follows from that."""
-    if source is not None:
-        place[source[0]] = source[1]
-        _spread(neighbours, place)
-
-
-def _see_all(neighbours: _Neighbours, place: dict[str, int]) -> None:
-    """Finds hosts of several conversations: all of these pass the host's own port."""
-    for address, total, passing in _several(neighbours, place):
-        whole = [index for index, weight in passing.items() if weight >= NEARLY_ALL * total]
-        if len(whole) == 1:
-            place[address] = whole[0]
-
-
-def _see_none(neighbours: _Neighbours, place: dict[str, int]) -> None:
-    """Finds hosts of several conversations that share no port: they are elsewhere.
-
-    One conversation may have nearly all packets. If no two captures saw any of them, the port of
-    the host was not captured all the same, and no stamps can tell more.
-    """
-    for address, total, passing in _several(neighbours, place):
-        is_shared = sum(passing.values()) > total
-        if max(passing.values()) <= (MOST_ELSEWHERE if is_shared else NEARLY_ALL) * total:
-            place[address] = ELSEWHERE
-
-
-def _several(
-    neighbours: _Neighbours, place: dict[str, int]
-) -> list[tuple[str, int, dict[int, int]]]:
-    """Hosts of several conversations whose place is not known, in order.
-
-    Each has the packets of all its conversations, and those that each capture saw.
-    """
-    hosts = []
-    for address, talks in sorted(neighbours.items()):
-        if address in place or len(talks) < 2:
-            continue
-        total = 0
-        passing: dict[int, int] = defaultdict(int)
-        for _, seen in talks:
-            weight = max(at.total() for at in seen.values())
-            total += weight
-            for index in seen:
-                passing[index] += weight
-        hosts.append((address, total, passing))
-    return hosts
-
-
-def _by_the_word(seen: dict[int, _Seen], said: Sequence[int | None]) -> tuple[str, int] | None:
-    """The source and its place if the captures are of an input and of an output.
-
-    If both hold both directions, it is the source that lost packets from the input to the output,
-    or else the one that sent more.
-    """
-    came = [index for index in seen if said[index] == CAME]
-    outputs = [index for index in seen if said[index] == LEFT]
-    if len(came) != 1 or len(outputs) != 1:
-        return None
-    entered, gone = seen[came[0]], seen[outputs[0]]
-    sources = sorted(set(entered) & set(gone))
-    if not sources:
-        return None
-    return max(sources, key=lambda src: (entered[src] - gone[src], entered[src])), came[0]
-
-
-def _by_the_stamps(
-    seen: dict[int, _Seen],
-    delays: dict[tuple[int, int, str, str], I64],
-    longest_ns: int,
-    first: str,
-    second: str,
-) -> tuple[str, int] | None:
-    """The source and its place, by the stamps as they are and by the number of packets."""
-    index, other = sorted(seen)
-    for src, dst in ((first, second), (second, first)):
-        later = delays.get((index, other, src, dst))
-        if later is None:
-            continue
-        if float((later > 0).mean()) >= NEARLY_ALL and int(np.median(later)) <= longest_ns:
-            came, output = index, other
-        elif float((later < 0).mean()) >= NEARLY_ALL and -int(np.median(later)) <= longest_ns:
-            came, output = other, index
-        else:
-            continue
-        if seen[came][src] >= NEARLY_ALL * seen[output][src]:
-            return src, came
-    return None
-
-
-def _way(flow: FlowKey, index: int, known: int | None, place: dict[str, int]) -> int:
-    """Which way a flow goes at a capture; `known` is that of all its flows, if it has one."""
+def _way(flow: FlowKey, home: int, known: int | None, places: Mapping[str, tuple[int, ...]]) -> int:
+    """Which way a flow goes at a port; `known` is that of all its flows, if it has one."""
     if is_group(flow.dst):
         return ASIDE
     if known is not None:
         return known
-    source, destination = place.get(flow.src), place.get(flow.dst)
-    if source == index:
-        return ASIDE if destination == index else CAME
-    if destination == index or source is not None:
+    source, destination = places.get(flow.src), places.get(flow.dst)
+    from_here = source is not None and home in source
+    to_here = destination is not None and home in destination
+    if from_here and to_here and source is not None and destination is not None:
+        # Who is behind this port alone has no other way.
+        alone = (len(source) == 1) - (len(destination) == 1)
+        return (LEFT, ASIDE, CAME)[alone + 1]
+    if from_here:
+        return CAME
+    if to_here or source is not None:
         return LEFT
     return UNTOLD if destination is None else CAME

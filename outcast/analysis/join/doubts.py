@@ -17,7 +17,6 @@ from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.join.directions import (
     CAME,
-    ELSEWHERE,
     LEFT,
     UNTOLD,
     Directions,
@@ -25,6 +24,7 @@ from outcast.analysis.join.directions import (
 )
 from outcast.analysis.join.findings import Reason, Refusal
 from outcast.analysis.join.join import CLOCK_TOLERANCE_NS, Joined, Note, Stray, Verdict
+from outcast.analysis.join.places import ELSEWHERE
 
 MOST_SHARE = 0.01
 """If more than this share of packets is unexplained, the join is refused."""
@@ -56,6 +56,7 @@ def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int)
         return [Refusal(Reason.UNDECIDED, f"{text}. {wrong}")]
     return [
         *_merged_frames(joined),
+        *_one_way(joined, captures, told),
         *_recorded_twice(joined),
         *_clocks(joined, captures, max_sojourn_ns),
         *(Refusal(Reason.REWRITTEN, text) for text in joined.sources.differing),
@@ -122,6 +123,30 @@ def _recorded_twice(joined: Joined) -> Iterator[Refusal]:
     )
 
 
+def _one_way(
+    joined: Joined, captures: Sequence[PortCapture], told: Directions
+) -> Iterator[Refusal]:
+    """Files of one direction of a port that hold packets of the other one."""
+    ports = joined.sources.ports
+    for index, capture in enumerate(captures):
+        if ports.count(capture.port) == 1:
+            continue
+        home = ports.index(capture.port)
+        came = home == index
+        wrong = np.array([told.is_against(flow, home, came) for flow in capture.flows], np.bool_)
+        wrong &= told.ways[index] == (CAME if came else LEFT)
+        count, total = int(told.counts[index][wrong].sum()), int(told.counts[index].sum())
+        if count > MOST_SHARE * total:
+            way, hosts = ("came in", "other ports") if came else ("left", "this port")
+            yield Refusal(
+                Reason.DIRECTION,
+                f"{capture.port}: {capture.path} is given as what {way} there, but {count:,} of "
+                f"its {total:,} packets come from hosts behind {hosts}. Probably its two files are "
+                f"exchanged, or they hold both directions; then give one, as "
+                f"{capture.port}={capture.path}",
+            )
+
+
 def _clocks(
     joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int
 ) -> Iterator[Refusal]:
@@ -170,7 +195,7 @@ def _unexplained(
 ) -> Iterator[Refusal]:
     """Packets that left without having come in."""
     departures = joined.departures
-    places = np.array([told.place.get(flow.src, ELSEWHERE) for flow in joined.flows], np.int64)
+    places = np.array([told.place(flow.src) for flow in joined.flows], np.int64)
     place_of = places[departures.flow]
     for output, name in enumerate(joined.outputs):
         here = departures.port == output
@@ -237,7 +262,7 @@ def _missing_input(
     to: Counter[str] = Counter()
     for row in np.flatnonzero(of_flow).tolist():
         flow, packets = joined.flows[row], int(of_flow[row])
-        if told.place.get(flow.src, ELSEWHERE) == ELSEWHERE:
+        if told.place(flow.src) == ELSEWHERE:
             by_host[flow.src] += packets
             to[flow.dst] += packets
     macs: dict[str, int] = {}
@@ -287,7 +312,7 @@ def _not_captured(
             continue
         judged += int(told.frame_bytes[index][came].sum())
         for row in np.flatnonzero((told.ways[index] == CAME) & ~came).tolist():
-            place = told.place.get(capture.flows[row].dst, ELSEWHERE)
+            place = told.place(capture.flows[row].dst)
             if place != ELSEWHERE and joined.sources.left[place] is not None:
                 towards[place] += int(told.frame_bytes[index][row])
     if towards.total() <= judged:

@@ -146,14 +146,28 @@ def _failing(
         return failing
     # The sample does not show all flows, so all packets are looked at now.
     names, of_flow = number_flows(captures)
+    # A path of several has what another port has, but nothing of the other paths.
+    elsewhere = [_found_anywhere(capture, captures) for capture in captures]
     for first, other in combinations(range(len(captures)), 2):
         here, exact_here = _count_in(captures[first], captures[other], of_flow[first], len(names))
         there, exact_there = _count_in(captures[other], captures[first], of_flow[other], len(names))
         fewer = np.minimum(here, there)
         lost = (fewer > 0) & (np.minimum(exact_here, exact_there) <= MOST_FOUND * fewer)
-        failing[first] |= lost[of_flow[first]]
-        failing[other] |= lost[of_flow[other]]
+        for index in (first, other):
+            failing[index] |= lost[of_flow[index]] & ~elsewhere[index]
     return failing
+
+
+def _found_anywhere(capture: PortCapture, captures: Sequence[PortCapture]) -> Bool:
+    """For each flow of a capture, whether others have its packets."""
+    columns = capture.columns
+    found = np.zeros(columns.flow.size, np.bool_)
+    for other in captures:
+        if other is not capture:
+            found |= np.isin(columns.identity, other.columns.identity)
+    packets = np.bincount(columns.flow, minlength=len(capture.flows))
+    is_found: Bool = np.bincount(columns.flow, found, len(capture.flows)) > MOST_FOUND * packets
+    return is_found
 
 
 def _count_in(

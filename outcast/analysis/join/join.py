@@ -223,7 +223,9 @@ def join(
         watched = [(min(first, first_ns), max(last, last_ns)) for first, last in watched]
     matched = _match(hop, came, leaving, settings, parts, clocks, options)
     egress = verdicts.egress_of(matched, hop.flows, len(outputs))
-    verdict, note = verdicts.judge(matched, egress, watched, options.max_sojourn_ns, options.apart)
+    verdict, note = verdicts.judge(
+        matched, hop.flows, egress, watched, options.max_sojourn_ns, options.apart
+    )
     stray = verdicts.strays(matched)
     counts = count(verdict, note, stray)
     verdicts.require_conservation(counts)

@@ -40,6 +40,7 @@ class Order(NamedTuple):
         inversions: for each input, how many packets left after a later one by the same output.
         last_of_flow, last_of_pair: the last arrival that left, of each flow, and of each input and
             output. One more output is for packets whose output is unknown.
+        flow_left_by: the output by which the last one of each flow left.
         newest: for each output, the latest arrival time of what has left by it.
         slack: for each output, by how much at most a later departure came in before `newest`.
         extremes: the longest sojourn time, and the first arrival that left.
@@ -51,6 +52,7 @@ class Order(NamedTuple):
     inversions: I64
     last_of_flow: I32
     last_of_pair: I32
+    flow_left_by: I8
     newest: I64
     slack: I64
     extremes: I64
@@ -91,7 +93,7 @@ def _match(
     in_stamp, in_identity, in_flow, in_port = came
     out_stamp, out_identity, out_port = leaving
     left_as, came_as, reordered, inversions, last_of_flow, last_of_pair = order[:6]
-    newest, slack, extremes = order[6:]
+    flow_left_by, newest, slack, extremes = order[6:]
     heads, tails = np.full(buckets, -1, np.int32), np.full(buckets, -1, np.int32)
     following = np.empty(in_stamp.size, np.int32)
     mask = np.uint64(heads.size - 1)
@@ -124,7 +126,9 @@ def _match(
                 if first < 0:
                     first = at
                 output = out_port[out]
-                in_order = at > last_of_flow[in_flow[at]] and (
+                flow = in_flow[at]
+                # Equal paths have a queue each, so no order holds between them.
+                in_order = (at > last_of_flow[flow] or flow_left_by[flow] != output) and (
                     apart
                     or (
                         (inversions[in_port[at]] > 0 or at > last_of_pair[in_port[at], output])
@@ -155,6 +159,7 @@ def _match(
             reordered[chosen] = True
         else:
             last_of_flow[flow] = chosen
+            flow_left_by[flow] = out_port[out]
         output = out_port[out]
         if chosen < last_of_pair[port, output]:
             inversions[port] += 1
@@ -208,6 +213,7 @@ def match(
         inversions=np.zeros(inputs, np.int64),
         last_of_flow=np.full(flows, -1, np.int32),
         last_of_pair=np.full((inputs, outputs + 1), -1, np.int32),
+        flow_left_by=np.full(flows, -1, np.int8),
         newest=np.full(outputs, NEVER, np.int64),
         slack=np.zeros(outputs, np.int64),
         extremes=np.array([0, len(arrivals)], np.int64),

@@ -175,6 +175,11 @@ def _keys(side: Side, level: Level) -> tuple[I64, U64]:
     rows, key, flow = rows[order], key[order], flow[order]
     is_first = np.ones(rows.size, np.bool_)
     is_first[1:] = (key[1:] != key[:-1]) | (flow[1:] != flow[:-1])
+    # A flow whose packets are nearly all alike has none that could be told.
+    is_told = np.bincount(flow, is_first, len(flows)) >= LEAST_FOUND * np.bincount(
+        flow, minlength=len(flows)
+    )
+    is_first &= is_told[flow]
     rows, key = rows[is_first], key[is_first]
     alike = np.searchsorted(key, key, "right") - np.searchsorted(key, key, "left")
     return rows[alike <= MOST_ALIKE], key[alike <= MOST_ALIKE]

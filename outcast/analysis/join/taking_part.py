@@ -14,15 +14,14 @@ from outcast.analysis.compiled import I32, Bool
 from outcast.analysis.join.directions import (
     ASIDE,
     CAME,
-    ELSEWHERE,
     LEFT,
-    NEARLY_ALL,
     UNTOLD,
     Directions,
     sent_by_the_machine,
 )
 from outcast.analysis.join.identities import UNCHANGED, United
 from outcast.analysis.join.pairs import Sightings
+from outcast.analysis.join.places import ELSEWHERE, NEARLY_ALL
 from outcast.errors import InputError, UntrustedError
 
 FIRST_TTLS = (64, 128, 255)
@@ -127,7 +126,7 @@ def _leave_out_one_sided(
         if here is None or not here.any():
             continue
         packets = told.counts[index]
-        hidden = captures[index].flows_with(lambda flow: told.place.get(flow.src) in silent)
+        hidden = captures[index].flows_with(lambda flow: told.place(flow.src) in silent)
         if packets[here & hidden].sum() >= NEARLY_ALL * packets[here].sum():
             left_flows[index] = np.zeros_like(here)
 
@@ -187,7 +186,7 @@ def _of_router(
     for row in np.flatnonzero(alone & (macs == router_mac)).tolist():
         ttls = np.unique(capture.columns.ttl[capture.columns.flow == row])
         first[row] = ttls.size == 1 and int(ttls[0]) in FIRST_TTLS
-        is_away = told.place.get(capture.flows[row].src, ELSEWHERE) == ELSEWHERE
+        is_away = told.place(capture.flows[row].src) == ELSEWHERE
         own[row] = here[row] and is_away and first[row]
     is_sure = forwarded.any() and packets >= NEARLY_ALL * routers.total()
     its = {capture.flows[row].src for row in np.flatnonzero(first)} - {flow.src for flow in others}

@@ -11,12 +11,16 @@ import numpy as np
 from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.compiled import I8, I32, I64, U64, Bool, compiled
 from outcast.analysis.join.matching import NEVER, Matched
+from outcast.analysis.join.pairs import numbered
+from outcast.analysis.join.places import NEARLY_ALL
 
 DEFAULT_MAX_SOJOURN_NS = 1_000_000_000
 
 LATE_START_GAPS = 8
 """If nothing that came in leaves for so many packet times, the output was not watched yet, because
 no queue that drains meanwhile refuses everything."""
+FEW_CHANGES = 8
+"""A flow moves between paths if its output changes so many times less often than by chance."""
 
 
 class Verdict(IntEnum):
@@ -67,26 +71,77 @@ class Counts:
 
 
 def egress_of(matched: Matched, flows: Sequence[FlowKey], outputs: int) -> I8:
-    """The output of each arrival: the one it left by, or its flow's, or its destination's."""
+    """The output of each arrival: the one it left by, or its flow's, or its destination's.
+
+    It is -1 where a flow, or what goes to an address, leaves by several, as by equal paths, and
+    nothing tells by which of them this packet would have left.
+    """
     arrivals, departures, left_as = matched.arrivals, matched.departures, matched.order.left_as
     if outputs == 1:
         return np.zeros(len(arrivals), np.int8)
-    of_flow = np.full(len(flows), -1, np.int8)
-    of_flow[departures.flow] = departures.port
-    by_address = {
-        flow.dst: int(port) for flow, port in zip(flows, of_flow.tolist(), strict=True) if port >= 0
-    }
-    for number, flow in enumerate(flows):
-        if of_flow[number] < 0:
-            of_flow[number] = by_address.get(flow.dst, -1)
-    egress = of_flow[arrivals.flow]
+    _, (of_address,) = numbered([[flow.dst for flow in flows]])
+    egress = _usual(of_address[departures.flow], departures.port, len(flows))[of_address]
+    of_flow = _usual(departures.flow, departures.port, len(flows))
+    egress = np.where(np.bincount(departures.flow, minlength=len(flows)) > 0, of_flow, egress)
+    egress = egress[arrivals.flow]
     forwarded = left_as >= 0
     egress[forwarded] = departures.port[left_as[forwarded]]
+    if (egress < 0).any():
+        _of_moved_flows(arrivals.flow, egress, forwarded, outputs)
     return egress
+
+
+def _usual(group: I32, port: I8, groups: int) -> I8:
+    """For each group of departures, the output of nearly all of them, or -1."""
+    low, high = np.full(groups, 127, np.int8), np.full(groups, -1, np.int8)
+    np.minimum.at(low, group, port)
+    np.maximum.at(high, group, port)
+    usual = np.where(low == high, low, np.int8(-1))
+    several = np.flatnonzero((low < high)[group])
+    keys, counts = np.unique(
+        group[several].astype(np.int64) << 8 | port[several], return_counts=True
+    )
+    total = np.bincount(keys >> 8, counts, groups)
+    most = counts >= NEARLY_ALL * total[keys >> 8]
+    usual[keys[most] >> 8] = keys[most] & 0xFF
+    return usual
+
+
+def _of_moved_flows(flow: I32, egress: I8, forwarded: Bool, outputs: int) -> None:
+    """Fills in the output of drops between packets of their flow that left by the same one.
+
+    That tells it of a flow that moves from one path to another now and then. If its packets are
+    spread over the paths one by one, their outputs change as often as those of a draw.
+    """
+    rows = np.flatnonzero(np.isin(flow, np.unique(flow[egress < 0])))
+    rows = rows[np.argsort(flow[rows], kind="stable")]
+    of_flow, out, left = flow[rows], egress[rows].astype(np.int64), forwarded[rows]
+    gone = np.flatnonzero(left)
+    if not gone.size:
+        return
+    names, number = np.unique(of_flow, return_inverse=True)
+    share = np.bincount(number[gone] * outputs + out[gone], minlength=names.size * outputs)
+    share = share.reshape(names.size, outputs)
+    packets = share.sum(axis=1)
+    by_chance = packets - (share.astype(np.float64) ** 2).sum(axis=1) / np.maximum(packets, 1)
+    steps = (np.diff(out[gone]) != 0) & (np.diff(number[gone]) == 0)
+    changes = np.bincount(number[gone[1:]][steps], minlength=names.size)
+    moves = (by_chance >= FEW_CHANGES) & (changes * FEW_CHANGES <= by_chance)
+    place = np.searchsorted(gone, np.arange(rows.size))
+    before, after = gone[np.maximum(place - 1, 0)], gone[np.minimum(place, gone.size - 1)]
+    same = [number[at] == number for at in (before, after)]
+    # At the ends of a flow there is only one neighbour.
+    first, last = (
+        np.where(same[0], out[before], out[after]),
+        np.where(same[1], out[after], out[before]),
+    )
+    sure = ~left & moves[number] & (same[0] | same[1]) & (first == last)
+    egress[rows[sure]] = first[sure]
 
 
 def judge(
     matched: Matched,
+    flows: Sequence[FlowKey],
     egress: I8,
     watched: Sequence[tuple[int, int]],
     max_sojourn_ns: int,
@@ -113,26 +168,53 @@ def judge(
     # Overtaken by a later packet of the same flow, of the same port if that is a FIFO, or of any.
     port, to = arrivals.port[missing], egress[missing]
     newest = np.append(order.newest - order.slack, NEVER)
-    overtaken = missing < order.last_of_flow[arrivals.flow[missing]]
+    of_flow = arrivals.flow[missing]
+    overtaken = (missing < order.last_of_flow[of_flow]) & (order.flow_left_by[of_flow] == to)
     if not apart:
         overtaken |= (order.inversions[port] == 0) & (missing < order.last_of_pair[port, to])
         overtaken |= stamps < newest[to]
 
-    begins, ends = np.array(watched, np.int64).T
-    # An unknown output (index -1) was watched while all outputs were.
-    begins = np.append(begins, begins.max())
-    ends = np.append(ends, ends.min())
+    begins, ends = _watched(matched, watched, flows, missing, to)
     left_ns = matched.departures.stamp_ns[:1001]
     gap = int(np.median(np.diff(left_ns))) if left_ns.size > 1 else 10**9
     some_left = first_left < len(arrivals)
-    first_ns = int(arrivals.stamp_ns[first_left]) if some_left else int(begins[-1])
-    before = (stamps < begins[to]) & (stamps < first_ns - LATE_START_GAPS * gap)
-    dropped = ~before & (overtaken | (stamps + patience <= ends[to]))
+    first_ns = (
+        int(arrivals.stamp_ns[first_left]) if some_left else int(np.array(watched)[:, 0].max())
+    )
+    before = (stamps < begins) & (stamps < first_ns - LATE_START_GAPS * gap)
+    dropped = ~before & (overtaken | (stamps + patience <= ends))
     verdict[missing] = np.where(dropped, Verdict.DROPPED, Verdict.UNKNOWN)
     note[missing] = np.where(
         dropped, Note.NONE, np.where(before, Note.BEFORE_OUTPUT, Note.IN_FLIGHT)
     )
     return verdict, note
+
+
+def _watched(
+    matched: Matched,
+    watched: Sequence[tuple[int, int]],
+    flows: Sequence[FlowKey],
+    missing: I64,
+    to: I8,
+) -> tuple[I64, I64]:
+    """From when to when the output of each missing packet was captured.
+
+    One of several was captured while all by which packets leave for the address were.
+    """
+    begins, ends = np.array(watched, np.int64).T
+    unknown = to < 0
+    first, last = begins[to], ends[to]
+    if unknown.any():
+        departures = matched.departures
+        _, (of_address,) = numbered([[flow.dst for flow in flows]])
+        latest, earliest = np.full(len(flows), NEVER), np.full(len(flows), -NEVER)
+        np.maximum.at(latest, of_address[departures.flow], begins[departures.port])
+        np.minimum.at(earliest, of_address[departures.flow], ends[departures.port])
+        address = of_address[matched.arrivals.flow[missing[unknown]]]
+        is_known = latest[address] > NEVER
+        first[unknown] = np.where(is_known, latest[address], begins.max())
+        last[unknown] = np.where(is_known, earliest[address], ends.min())
+    return first, last
 
 
 def strays(matched: Matched) -> I8:

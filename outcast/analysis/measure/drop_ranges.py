@@ -12,11 +12,12 @@ import numpy as np
 
 from outcast.analysis.capture.headers import TCP
 from outcast.analysis.compiled import I8, I32, I64, U16, Bool, compiled
-from outcast.analysis.join.directions import ELSEWHERE, Directions
+from outcast.analysis.join.directions import Directions
 from outcast.analysis.join.doubts import MOST_SHARE
 from outcast.analysis.join.findings import DropRange
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
 from outcast.analysis.join.pairs import numbered
+from outcast.analysis.join.places import ELSEWHERE
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.repairs import Repairs
 
@@ -103,7 +104,7 @@ def _lacks(ingress: str, lacks_in: int, name: str, lacks_out: int) -> str:
 def _came_by(joined: Joined, told: Directions, number: Mapping[str, int]) -> I64:
     """For each departure the input that its flow comes by, or ELSEWHERE."""
     inputs = np.array([*(number.get(port, ELSEWHERE) for port in joined.sources.ports), ELSEWHERE])
-    places = np.array([told.place.get(flow.src, ELSEWHERE) for flow in joined.flows])
+    places = np.array([told.place(flow.src) for flow in joined.flows])
     came_by: I64 = inputs[places][joined.departures.flow]
     return came_by
 
