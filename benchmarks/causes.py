@@ -54,13 +54,13 @@ def of_run(run: Run, control: str, seed: int) -> dict[str, pl.DataFrame]:
     traced = senders.read_traced(run.directory)
     waits = wait_table(
         *(traced.senders, traced.again, traced.drops),
-        *(run.table("packets"), run.table("blackouts")),
+        *(run.table("packets", whole=True), run.table("blackouts", whole=True)),
     )
     group = pl.col("flow").replace_strict(run.group_of, default="other", return_dtype=pl.String)
     tables = {
         "sums": sums.compare(traced.every, run.counters),
         "again": traced.again.filter(pl.col("segments") > 0).with_columns(group=group),
-        "waits": within(waits, run.manifest.traffic.duration_ns).with_columns(group=group),
+        "waits": within(waits, 0, run.manifest.traffic.duration_ns).with_columns(group=group),
         "after": after_timeouts(traced.every, traced.senders).with_columns(group=group),
         "seen": held_against(run.directory, traced).with_columns(group=group),
     }

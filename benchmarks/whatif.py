@@ -50,7 +50,7 @@ def pair(folder: Path, seed: int) -> tuple[bool, float, str]:
     experiment = outcast.load(CONFIG, {"seed": seed, "duration": "100ms", "analysis.windows": []})
     run, run_s = timed(lambda: outcast.run(experiment, folder / "run", progress=False))
     start_ns = run.manifest.traffic.t_start_ns
-    packets = run.table("packets").with_row_index()
+    packets = run.table("packets", whole=True).with_row_index()
     through = packets.filter(pl.col("t_in") > start_ns, verdict="forwarded")["index"]
     packet = random.Random(seed).choice(through.to_list())
     forced, forced_s = timed(lambda: run.whatif(packet, "drop", folder / "forced", progress=False))

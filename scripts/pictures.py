@@ -124,7 +124,7 @@ def _of_sender(browser: Browser, run: Run) -> None:
         pl.col("flow") == FLOW, pl.col("cause") == "rto", pl.col("drop_packet").is_not_null()
     )
     first = sent.row(0, named=True)
-    packet = run.table("packets").row(first["drop_packet"], named=True)
+    packet = run.table("packets", whole=True).row(first["drop_packet"], named=True)
     from_ns = packet["t_in"] - start_ns - AROUND_NS
     span_ns = first["t_ns"] - from_ns + 2 * AROUND_NS
     page = _open(browser, run.directory, WIDTH + 60, 1400)

@@ -10,6 +10,7 @@ import polars as pl
 
 from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.join.findings import Found
+from outcast.analysis.measure.blackout import flow_chains, port_chains
 from outcast.analysis.measure.program_flows import program_flows
 from outcast.analysis.measure.samples import port_table, socket_table
 from outcast.analysis.port_analysis import Joins, PortAnalysis, analyze_port, elsewhere, join_port
@@ -218,10 +219,17 @@ def _requested_interval(
 
 
 def _counting_in(interval: Interval, port: PortAnalysis, t_start_ns: int) -> PortAnalysis:
-    """The port with only those rows of its flows that reached the queue within an interval."""
-    at_ns = port.reached_ns - t_start_ns
-    rows = {number: rows[interval.has(at_ns[rows])] for number, rows in port.rows.items()}
-    return replace(port, rows=rows)
+    """The port with only those rows of its flows that reached the queue within an interval.
+
+    Chains of drops end where the interval does.
+    """
+    counts = interval.has(port.reached_ns - t_start_ns)
+    return replace(
+        port,
+        rows={number: rows[counts[rows]] for number, rows in port.rows.items()},
+        chains=port_chains(port.joined, counts),
+        flow_chains=flow_chains(port.joined, counts),
+    )
 
 
 def _require_few_bins(directory: RunDirectory, manifest: Manifest, bin_ns: int) -> None:

@@ -13,7 +13,7 @@ import polars as pl
 
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import throughput_table
-from outcast.analysis.measure.blackout import length_counts, within
+from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import completion_summary
 from outcast.analysis.measure.fairness_windows import changes, fairness_table
 from outcast.analysis.measure.flows import FlowMeasures, flow_measures
@@ -172,7 +172,7 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
     for port in analysis.ports:
         joined = port.joined
         counts = analysis.counts(port.reached_ns)
-        chains = within(port.chains, joined, joined.arrivals.port, counts)
+        chains = port.chains.only(counts[port.chains.first])
         for index, name in enumerate(joined.inputs):
             mine = counts & (joined.arrivals.port == index)
             of_port = chains.ingress == index

@@ -45,10 +45,16 @@ def write_tables(directory: RunDirectory, analysis: Analysis) -> None:
 
 def packet_table(analysis: Analysis) -> pl.DataFrame:
     """One row per packet that entered a bottleneck; see `store.packet_table`."""
-    # All outputs of joined captures number the same flows.
-    parts = zip(_parts(analysis), analysis.ports, strict=False)
+    if (whole := analysis.whole) is not None:
+        # All outputs of joined captures number the same flows.
+        return store.packet_table(whole.joined, whole.queue, analysis.ports[0].numbers)
     return _stack(
-        [store.packet_table(part.joined, part.queue, port.numbers) for part, port in parts]
+        [
+            store.packet_table(
+                port.joined, port.queue, port.numbers, counts=analysis.counts(port.reached_ns)
+            )
+            for port in analysis.ports
+        ]
     )
 
 
@@ -65,7 +71,14 @@ def queue_table(analysis: Analysis) -> pl.DataFrame:
 
 def chain_table(analysis: Analysis) -> pl.DataFrame:
     """One row per chain of drops of an input port."""
-    return _stack([store.chain_table(part.joined, part.chains) for part in _parts(analysis)])
+    if (whole := analysis.whole) is not None:
+        return store.chain_table(whole.joined, whole.chains)
+    return _stack(
+        [
+            store.chain_table(port.joined, port.chains, analysis.counts(port.reached_ns))
+            for port in analysis.ports
+        ]
+    )
 
 
 def _parts(analysis: Analysis) -> Sequence[Found | PortAnalysis]:

@@ -17,7 +17,7 @@ import polars as pl
 
 from outcast.analysis.capture.headers import SYN
 from outcast.errors import ConfigError, InputError, did_you_mean
-from outcast.records.run import Run
+from outcast.records.run import IN_INTERVAL, Run
 from outcast.records.tables import refusing, scan_table
 
 COLUMNS = (
@@ -61,6 +61,7 @@ class Selection:
         dst: where the packet goes: an address, `address:port`, or the name of a run's host.
         blackout: the number of a blackout, its row in blackouts.parquet. It takes the packets to
             the same output that came in during it, and `margin_ns` before and after.
+        whole: also packets out of the interval that the run's summary covers.
     """
 
     port: str | None = None
@@ -70,6 +71,7 @@ class Selection:
     span: Span | None = None
     blackout: int | None = None
     margin_ns: int = AROUND_BLACKOUT_NS
+    whole: bool = False
 
 
 _FILTERS = ("port", "flow", "dst", "verdict", "span", "blackout")
@@ -96,15 +98,18 @@ class Source:
                 f"--blackout: {self.path} has no blackouts; allowed is the folder of a run, or of "
                 "`outcast join ... -o DIR`"
             )
-        return self.run.table("blackouts")
+        return self.run.table("blackouts", whole=True)
 
 
-def blackouts(run: Run) -> pl.DataFrame:
-    """Returns the blackouts by time; `blackout` is the row of each in blackouts.parquet, from 0."""
+def blackouts(run: Run, whole: bool = False) -> pl.DataFrame:
+    """Returns the blackouts by time; `blackout` is the row of each in blackouts.parquet, from 0.
+
+    They are those of the interval; with `whole`, all of the captures.
+    """
     return (
-        run.table("blackouts")
+        run.table("blackouts", whole=True)
         .with_row_index("blackout")
-        .filter(pl.col("others_through") > 0)
+        .filter(pl.col("others_through") > 0, pl.col(IN_INTERVAL) | whole)
         .sort("t_start", maintain_order=True)
     )
 
@@ -113,7 +118,7 @@ def open_source(path: Path) -> Source:
     """Opens the packets of a run's folder or of a joined table. Raises InputError."""
     run = Run(path) if path.is_dir() else None
     file = path if run is None else path / "packets.parquet"
-    table = scan_table(file) if run is None else run.scan("packets")
+    table = scan_table(file) if run is None else run.scan("packets", whole=True)
     with refusing_table(file):
         schema = table.collect_schema()
         for name in COLUMNS:
@@ -143,6 +148,8 @@ def condition(source: Source, wanted: Selection) -> pl.Expr:
     """
     table = source.table
     chosen = pl.lit(True)
+    if not wanted.whole and IN_INTERVAL in table.collect_schema():
+        chosen &= pl.col(IN_INTERVAL)
     if wanted.port is not None:
         ports = _ports(table)
         if wanted.port not in ports:
@@ -219,6 +226,12 @@ def require_some(source: Source, wanted: Selection) -> None:
     with refusing_table(source.path):
         if source.table.filter(chosen).head(1).collect().height:
             return
+        whole = replace(wanted, whole=True)
+        if (
+            not wanted.whole
+            and source.table.filter(condition(source, whole)).head(1).collect().height
+        ):
+            raise ConfigError(_only_outside(source))
     given = [name for name in _FILTERS if getattr(wanted, name) is not None]
     if not given:
         raise ConfigError(f"{source.path}: holds no packets")
@@ -236,6 +249,15 @@ def require_some(source: Source, wanted: Selection) -> None:
     if not there and (values := _others(source, Selection(), given[0])):
         there = [f"there are {values}"]
     raise ConfigError("; ".join([f"no packet fits {' and '.join(texts.values())}", *there]))
+
+
+def _only_outside(source: Source) -> str:
+    """What to say where packets fit, and none of them lies in the interval."""
+    of_run = "the interval"
+    if source.run is not None:
+        summary = source.run.summary
+        of_run += f" of the run's numbers, {summary.start_s:g} to {summary.end_s:g} s"
+    return f"what fits is out of {of_run}; --whole takes all of the captures"
 
 
 def _others(source: Source, wanted: Selection, name: str) -> str | None:

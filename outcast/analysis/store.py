@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
-from outcast.analysis.compiled import Array
+from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.join.join import Joined
 from outcast.analysis.measure.blackout import Chains
 from outcast.analysis.measure.queue import Queue
@@ -63,9 +63,16 @@ ALL = slice(None)
 
 
 def packet_table(
-    joined: Joined, queue: Queue, flow_numbers: Sequence[int], rows: slice = ALL
+    joined: Joined,
+    queue: Queue,
+    flow_numbers: Sequence[int],
+    rows: slice = ALL,
+    counts: Bool | None = None,
 ) -> pl.DataFrame:
-    """One row per packet that came in, in the order of arrival; of all, those in `rows`; in ns."""
+    """One row per packet that came in, in the order of arrival; of all, those in `rows`; in ns.
+
+    `counts` says which reached the queue in the interval; None means that all did.
+    """
     arrivals = joined.arrivals
     flow = arrivals.flow[rows]
     numbers = np.array(flow_numbers, np.int32)
@@ -93,6 +100,7 @@ def packet_table(
             "frame": arrivals.frame_bytes[rows],
             "flags": arrivals.flags[rows],
             "note": names(joined.note[rows], NOTES),
+            "in_interval": np.ones(flow.size, np.bool_) if counts is None else counts[rows],
         }
     )
 
@@ -115,8 +123,8 @@ def queue_table(joined: Joined, queue: Queue, rows: slice = ALL) -> pl.DataFrame
     )
 
 
-def chain_table(joined: Joined, chains: Chains) -> pl.DataFrame:
-    """One row per chain of drops of one input port."""
+def chain_table(joined: Joined, chains: Chains, counts: Bool | None = None) -> pl.DataFrame:
+    """One row per chain of drops of one input port; `counts` is as for `packet_table`."""
     return pl.DataFrame(
         {
             "ingress": names(chains.ingress, joined.inputs),
@@ -128,5 +136,8 @@ def chain_table(joined: Joined, chains: Chains) -> pl.DataFrame:
             "others_through": chains.others_through,
             "longest_gap_ns": chains.longest_gap_ns,
             "before_gap": chains.before_gap,
+            "in_interval": np.ones(len(chains), np.bool_)
+            if counts is None
+            else counts[chains.first],
         }
     )

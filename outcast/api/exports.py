@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,8 @@ def write(source_path: Path, wanted: Selection, form: str, file: Path) -> Export
             f"--{form} {file}: allowed are names that end in {' or '.join(ENDINGS[form])}"
         )
     source = open_source(source_path)
+    # Captures, and what is told of their packets, are whole; the column in_interval says the rest.
+    wanted = replace(wanted, whole=True)
     if source.run is not None:
         _refuse_files_of(source.run, file)
     with refusing(f"{source_path}: its packets cannot be exported"):

@@ -27,6 +27,7 @@ TABLES = (".parquet", ".csv")
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
 @selecting.selection
+@shared.flag("--whole", "Also what is out of the interval that the run's numbers are of.", "whole")
 @shared.flag("--queue", "Show the queue that each packet met on arrival.", "with_queue")
 @shared.option(
     "--columns NAME,...",
@@ -59,7 +60,7 @@ TABLES = (".parquet", ".csv")
     "with_losses",
 )
 @shared.form
-def command(source: Path, selection: Selection, form: str, **options: Any) -> None:
+def command(source: Path, selection: Selection, whole: bool, form: str, **options: Any) -> None:
     """Show the packets of a run, of joined captures (DIR) or of a joined table (FILE).
 
     FILE can also be one capture alone. Then its flows are shown: retransmissions and round trips,
@@ -69,10 +70,13 @@ def command(source: Path, selection: Selection, form: str, **options: Any) -> No
     first packet with payload in joined captures, and from the first packet in a table; without a
     unit they are in ms where shown, and in seconds where asked for.
     """
+    from dataclasses import replace
+
     from outcast.analysis.selection import open_source
     from outcast.records.tables import refusing
     from outcast.view.terminal import blackouts, listing
 
+    selection = replace(selection, whole=whole)
     if not source.is_dir() and source.suffix not in TABLES:
         given = any(value not in (None, False) for value in options.values())
         _show_capture(source, selection, form, given)

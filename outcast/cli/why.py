@@ -14,8 +14,11 @@ from outcast.cli import shared, terminal
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @shared.option("--flow F", "Only this flow, by its number.", type=int)
+@shared.flag(
+    "--whole", "Of the whole run, in place of the interval that its numbers are of.", "whole"
+)
 @shared.form
-def command(directory: Path, flow: int | None, form: str) -> None:
+def command(directory: Path, flow: int | None, whole: bool, form: str) -> None:
     """Say why, by the kernel's own events of a run (DIR).
 
     Without options: why segments were sent again, and whether this agrees with the kernel's
@@ -26,5 +29,5 @@ def command(directory: Path, flow: int | None, form: str) -> None:
     from outcast.view.terminal import why
 
     run = Run(directory)
-    overview = why.overview(run, form) if flow is None else why.chains(run, flow, form)
-    terminal.echo_lines(overview)
+    lines = why.overview(run, form, whole) if flow is None else why.chains(run, flow, form, whole)
+    terminal.echo_lines(lines)

@@ -30,6 +30,10 @@ from outcast.records.run_directory import RunDirectory, read_record
 from outcast.records.summary import GroupSummary, Summary
 from outcast.records.tables import read_table, refusing, scan_table
 
+IN_INTERVAL = "in_interval"
+"""The column of the tables OF_INTERVAL: whether a row counts in the summary."""
+OF_INTERVAL = ("packets", "blackouts")
+
 _MOST_IN_LABEL = 2
 """The most groups that a port's label names; of more it tells the number."""
 
@@ -166,13 +170,31 @@ class Run:
         files = (*folder.glob("*.parquet"), *self.directory.trace.glob("[!.]*.parquet"))
         return sorted(str(path.relative_to(folder).with_suffix("")) for path in files)
 
-    def scan(self, name: str) -> pl.LazyFrame:
-        """Opens a table by its name. Only the columns and rows that are used are read."""
-        return scan_table(self._table_file(name))
+    def scan(self, name: str, whole: bool = False) -> pl.LazyFrame:
+        """Opens a table by its name. Only the columns and rows that are used are read.
 
-    def table(self, name: str) -> pl.DataFrame:
-        """Reads a whole table by its name."""
-        return read_table(self._table_file(name))
+        Of `packets` and `blackouts` it has the rows of the interval that the summary covers, and
+        all of them if `whole`. Numbers of packets and blackouts are rows of the whole table.
+        """
+        table = scan_table(self._table_file(name))
+        return table if whole or not self._has_interval(name, table) else table.filter(IN_INTERVAL)
+
+    def table(self, name: str, whole: bool = False) -> pl.DataFrame:
+        """Reads a table by its name; `whole` is as for `scan`."""
+        table = read_table(self._table_file(name))
+        return table if whole or not self._has_interval(name, table) else table.filter(IN_INTERVAL)
+
+    def _has_interval(self, name: str, table: pl.DataFrame | pl.LazyFrame) -> bool:
+        """Whether rows of the table count or not. Raises InputError if it does not say so."""
+        if name not in OF_INTERVAL:
+            return False
+        if IN_INTERVAL not in table.collect_schema():
+            path = self.directory.path
+            raise InputError(
+                f"{path}: its tables cannot be read: {name}.parquet has no column {IN_INTERVAL}; "
+                f"`outcast analyze {path}` writes them anew"
+            )
+        return True
 
     def _table_file(self, name: str) -> Path:
         path = self.directory.path

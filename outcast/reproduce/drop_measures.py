@@ -18,7 +18,7 @@ _LOST = pl.col("verdict").cast(pl.String) == "dropped"
 
 
 def _chains(run: Run, hops: int | None) -> dict[int, int]:
-    """How many chains of drops of one flow there are of each length, in the whole captures."""
+    """How many chains of drops of one flow there are of each length."""
     flows = [flow.flow for flow in run.manifest.compared_flows if flow.hops == hops]
     lengths = (
         run.scan("packets")
@@ -123,10 +123,10 @@ def loss_ratio(run: Run, _measure: Measure) -> float:
 
     Where one side lost nothing, it counts as if it had lost half a packet.
     """
-    drops, traffic = run.summary.drops, run.manifest.traffic
+    drops = run.summary.drops
     least = min((port.hops for port in drops.values() if port.hops), default=None)
     nearest = [name for name, port in drops.items() if port.hops == least]
-    packets = run.scan("packets").filter(pl.col("t_in") < traffic.t_start_ns + traffic.duration_ns)
+    packets = run.scan("packets")
     is_near = pl.col("ingress").cast(pl.String).is_in(nearest)
     counts = packets.group_by(is_near).agg(_LOST.sum().cast(pl.Float64), pl.len()).collect()
     rates = {side: max(lost, 0.5) / packets for side, lost, packets in counts.rows()}

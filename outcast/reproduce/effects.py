@@ -158,7 +158,7 @@ def _of_blackout(number: int, blackout: Blackout, requested: Fates) -> Iterator[
 def _data(run: Run) -> pl.DataFrame:
     """Packets with payload that came in after the start: their rows are in `index`."""
     return (
-        run.table("packets")
+        run.table("packets", whole=True)
         .with_row_index()
         .with_columns(pl.col("ingress", "verdict").cast(pl.String))
         .filter(pl.col("t_in") >= run.manifest.traffic.t_start_ns, pl.col("payload") > 0)
@@ -252,7 +252,7 @@ def _row(factual: Run, made: Run, other: Other) -> dict[str, object]:
         }
     packets = compare.blast(factual, made)
     changed = packets.filter("other")
-    flows = factual.table("packets")["flow"]
+    flows = factual.table("packets", whole=True)["flow"]
     own = {flows[fate.packet] for fate in other.wanted}
     return {
         **row,
@@ -275,7 +275,7 @@ def _is_outcast(run: Run) -> bool:
 def delivered(run: Run, flows: Sequence[int], from_ns: int, within_ms: Sequence[int]) -> list[int]:
     """The bytes of some flows that left the bottleneck for the first time within some times."""
     firsts = (
-        run.table("packets")
+        run.table("packets", whole=True)
         .filter(pl.col("flow").is_in(list(flows)), pl.col("t_out").is_not_null())
         .group_by("flow", "seq")
         .agg(pl.col("t_out").min(), pl.col("payload").max())

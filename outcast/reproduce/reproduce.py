@@ -149,7 +149,9 @@ def _copy_of(plan: PlannedRun, run: Run | None, packets: dict[tuple[str, ...], i
     """
     if run is None or isinstance(run, ModelRun):
         return None
-    table = run.table("packets").select("t_in", pl.col("ingress", "verdict").cast(pl.String))
+    table = run.table("packets", whole=True).select(
+        "t_in", pl.col("ingress", "verdict").cast(pl.String)
+    )
     digest = hashlib.sha256(table["t_in"].to_numpy().tobytes())
     for column in ("ingress", "verdict"):
         digest.update("\n".join(map(str, table[column])).encode())

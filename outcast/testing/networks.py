@@ -93,7 +93,7 @@ class Networks:
         found = Flaky()
         for seed in chosen:
             run = self._run(lambda: self._source(keys), seed)
-            packets = run.table("packets") if "packets" in run.tables else None
+            packets = run.table("packets", whole=True) if "packets" in run.tables else None
             found.add(seed, bool(passes(run)), packets)
             if found.failing != [seed]:
                 shutil.rmtree(self.kept.pop(), ignore_errors=True)

@@ -81,7 +81,7 @@ def _packets(run: Run) -> pl.DataFrame:
     relative = (pl.col("seq").cast(pl.Int64) - first_seq) % (1 << 32)
     ip_id = pl.col("ip_id").cast(pl.Int64)
     with run.reading():
-        packets = run.table("packets").select(
+        packets = run.table("packets", whole=True).select(
             # At a second studied queue, a flow that counts at the first has another number.
             pl.col("flow").cast(pl.Int64).min().over(_ENDS),
             pl.when(is_datagram).then(ip_id).otherwise("seq").cast(pl.Int64).alias("seq"),
@@ -285,7 +285,7 @@ def require_prefix(explanation: Explanation, since_ns: int, named: str) -> None:
 def require_fates(run: Run, fates: Sequence[PacketFate]) -> None:
     """Raises RunError if a packet has another fate in the captures than was asked for."""
     with run.reading():
-        packets = run.table("packets")
+        packets = run.table("packets", whole=True)
     measured = {record.egress for record in run.manifest.bottlenecks}
     for fate in fates:
         if fate.port not in measured:

@@ -154,7 +154,8 @@ def interventions(
         )
     manifest = cast(Manifest, run.manifest)
     with run.reading():
-        packets = run.table("packets").select(*_IDENTITY, "t_in", "egress", "flags", "verdict")
+        packets = run.table("packets", whole=True)
+        packets = packets.select(*_IDENTITY, "t_in", "egress", "flags", "verdict")
     earlier = manifest.interventions or Interventions(of=named)
     fates = {fate.identity: fate for fate in earlier.fates}
     new: dict[int, PacketFate] = {}

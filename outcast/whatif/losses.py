@@ -101,7 +101,7 @@ def find(run: Run, wanted: AskedLoss) -> LostPacket:
 
 def _of_packet(run: Run, plan: Plan, wanted: AskedLoss, packet: int) -> AskedLoss:
     """The same loss by its flow and segment. Raises ConfigError as `find`."""
-    packets = run.table("packets")
+    packets = run.table("packets", whole=True)
     if packet >= packets.height:
         raise ConfigError(
             f"{wanted.where}: the run has no packet {packet}; allowed are 0 to {packets.height - 1}"
@@ -132,7 +132,8 @@ def _ends(plan: Plan, wanted: AskedLoss) -> tuple[str, str]:
 def _crossing(run: Run, wanted: AskedLoss, leaves: str, comes: str) -> pl.DataFrame:
     """A flow's data segments on a link in the order in which a capture saw them, with `t`."""
     with run.reading():
-        packets = run.table("packets").with_columns(pl.col("ingress", "egress").cast(pl.String))
+        packets = run.table("packets", whole=True)
+    packets = packets.with_columns(pl.col("ingress", "egress").cast(pl.String))
     data = packets.filter(pl.col("flow") == wanted.flow, pl.col("payload") > 0)
     for port, column, time in ((leaves, "egress", "t_out"), (comes, "ingress", "t_in")):
         seen = data.filter(pl.col(column) == port, pl.col(time).is_not_null())
@@ -149,7 +150,8 @@ def require_lost(run: Run, lost: LostPacket) -> None:
     plan = run.directory.read_plan()
     comes = plan.port(lost.neighbour, lost.node)
     with run.reading():
-        packets = run.table("packets").with_columns(pl.col("ingress").cast(pl.String))
+        packets = run.table("packets", whole=True)
+    packets = packets.with_columns(pl.col("ingress").cast(pl.String))
     seen = packets.filter(
         ingress=comes,
         src=str(lost.src),

@@ -35,7 +35,8 @@ def _of_interval(run: Run, flows: pl.DataFrame, factual: Run) -> pl.DataFrame:
     summary, start_ns = factual.summary, run.manifest.traffic.t_start_ns
     from_ns, to_ns = (start_ns + round(at * 1e9) for at in (summary.start_s, summary.end_s))
     with run.reading():
-        packets = run.table("packets").filter(pl.col("payload") > 0).with_row_index()
+        packets = run.table("packets", whole=True).filter(pl.col("payload") > 0)
+    packets = packets.with_row_index()
     # A datagram has no sequence number, and is sent once.
     segment = pl.when(pl.col("flags") == 0).then("index").otherwise("seq")
     firsts = packets.group_by("flow", segment.alias("segment")).agg(

@@ -3,17 +3,22 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from outcast import experiment
-from outcast.analysis import analyze, selection
+from outcast.analysis import analyze
+from outcast.analysis.measure import blackout
 from outcast.analysis.measure.losses import loss_warnings
 from outcast.analysis.measure.stationarity import chance_of_trend
+from outcast.cli import invoke as outcast
 from outcast.errors import ConfigError
 from outcast.experiment import Instant
 from outcast.plan.make import make_plan
@@ -84,28 +89,89 @@ def test_what_is_not_of_the_interval_says_so(together, usual):
     (line,) = loss_warnings(elsewhere, "s1-eth1", together.summary.whole_run)
     assert "in the queue of s1-eth1 from 0 to 0.08 s, which lost 2" in line
     page = report.make(together)
-    counted, arrived = together.summary.capture, together.table("packets").height
+    counted, arrived = together.summary.capture, together.table("packets", whole=True).height
     assert f"{counted.inferred_drops:,} drops were inferred from the whole captures" in page
     assert f"{arrived:,} packets came in, in the whole captures" in page
 
 
-def test_the_report_says_which_of_the_longest_blackouts_count(part, usual):
-    start_ns = part.manifest.traffic.t_start_ns
-    chains = selection.blackouts(part).sort(
-        ["drops", pl.col("t_end") - pl.col("t_start"), "t_start"], descending=[True, False, False]
-    )
-    within = (chains["t_start"] - start_ns).is_between(BEGIN_NS, END_NS, closed="left").head(10)
+def test_every_reader_takes_the_rows_of_the_interval(part, capsys):
+    """The summary, the tables, the report and the terminal count the same packets and blackouts."""
+    inputs = part.summary.drops.values()
+    for name in ("packets", "blackouts"):
+        every = part.table(name, whole=True)
+        assert every.columns[-1] == "in_interval"
+        assert part.table(name).equals(every.filter("in_interval"))
+        assert 0 < part.table(name).height < every.height
+    dropped = sum(drops.dropped for drops in inputs)
+    assert part.table("packets").filter(verdict="dropped").height == dropped
+    assert part.table("blackouts")["drops"].sum() == dropped
+    assert part.table("blackouts")["drops"].max() == max(drops.longest_chain for drops in inputs)
+    numbers = {
+        row["blackout"]
+        for row in part.table("blackouts", whole=True).with_row_index("blackout").to_dicts()
+        if row["in_interval"] and row["others_through"]
+    }
+    assert sum(drops.blackouts for drops in inputs) == len(numbers)
     page = report.make(part)
     section = page[page.index("<caption>The longest blackouts") :]
-    told = re.findall(r"<td[^>]*>(yes|no)</td>", section[: section.index("</table>")])
-    assert told == ["yes" if one else "no" for one in within]
-    assert len({*told}) == 2
-    assert "counted are those that began from 0.01 to 0.025 s" in section
+    listed = re.findall(r'data-blackout="(\d+)"', section[: section.index("</table>")])
+    assert listed
+    assert {*map(int, listed)} <= numbers
+
+    def shown(*options: str) -> list[dict[str, Any]]:
+        form = ("--format", "json")
+        assert outcast(["inspect", str(part.directory.path), *options, *form]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert {row["blackout"] for row in shown("--blackouts")} == numbers
+    assert numbers < {row["blackout"] for row in shown("--blackouts", "--whole")}
+    lost = shown("--verdict", "dropped")
+    every = part.table("packets", whole=True).with_row_index("packet")
+    mine = every.filter(pl.col("in_interval"), verdict="dropped")["packet"].to_list()
+    assert [row["packet"] for row in lost] == mine
+    more = shown("--verdict", "dropped", "--whole")
+    assert [row["packet"] for row in more] == every.filter(verdict="dropped")["packet"].to_list()
+    assert outcast(["inspect", str(part.directory.path), "--between", "0ms", "9ms"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "out of the interval of the run's numbers, 0.01 to 0.025 s; --whole takes all" in line
+    assert shown("--between", "0ms", "9ms", "--whole")
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=30), st.integers(0, 30))
+def test_chains_of_a_part_are_those_that_the_part_alone_has(packets, cut):
+    """Of packets in order, with their port and whether they were dropped, some are in the part."""
+    count = len(packets)
+    begin, end = sorted((cut % (count + 1), count - cut % (count + 1)))
+    ports = np.array([port for port, _ in packets], np.int8)
+    lost = np.array([dropped for _, dropped in packets], np.int8)
+
+    def chains(of: slice, counts: Any = None) -> list[tuple[int, ...]]:
+        made = SimpleNamespace(
+            verdict=lost[of],
+            egress=np.zeros(lost[of].size, np.int8),
+            inputs=("a", "b", "c"),
+            outputs=("out",),
+            flows=("f",) * 3,
+            arrivals=SimpleNamespace(
+                port=ports[of],
+                flow=ports[of].astype(np.int32),
+                stamp_ns=np.arange(count, dtype=np.int64)[of],
+            ),
+        )
+        found = blackout.port_chains(made, counts)
+        if counts is not None:
+            found = found.only(counts[found.first])
+        names = ("ingress", "t_start_ns", "t_end_ns", "drops", "others_through")
+        return list(zip(*(getattr(found, name).tolist() for name in names), strict=True))
+
+    counts = np.zeros(count, np.bool_)
+    counts[begin:end] = True
+    assert chains(slice(None), counts) == chains(slice(begin, end))
 
 
 def test_packets_of_connecting_and_of_the_drain_do_not_count(usual):
     traffic = usual.manifest.traffic
-    at_ns = usual.table("packets")["t_in"] - traffic.t_start_ns
+    at_ns = usual.table("packets", whole=True)["t_in"] - traffic.t_start_ns
     within = int(((at_ns >= 0) & (at_ns < DURATION_NS)).sum())
     assert sum(drops.packets for drops in usual.summary.drops.values()) == within
     assert usual.table("flows")["packets"].sum() == within
@@ -119,7 +185,7 @@ def test_the_first_and_the_last_packet_of_a_flow_are_of_the_whole_duration(toget
 def inside(run: Run, column: str = "t_in", table: str = "packets") -> pl.DataFrame:
     """The rows of a table that are of the interval."""
     since_ns = pl.col(column) - run.manifest.traffic.t_start_ns
-    return run.table(table).filter(since_ns.is_between(BEGIN_NS, END_NS, closed="left"))
+    return run.table(table, whole=True).filter(since_ns.is_between(BEGIN_NS, END_NS, closed="left"))
 
 
 def test_the_summary_says_what_it_covers(part, usual):
@@ -175,8 +241,10 @@ def test_without_samples_the_kernels_counts_are_of_the_whole_duration_alone(part
 
 def test_trust_is_of_the_whole_captures(part, usual):
     assert part.summary.capture == usual.summary.capture
-    for name in ("packets", "queue", "blackouts", "throughput"):
+    for name in ("queue", "throughput"):
         assert part.table(name).equals(usual.table(name)), name
+    packets, every = (run.table("packets", whole=True) for run in (part, usual))
+    assert packets.drop("in_interval").equals(every.drop("in_interval"))
 
 
 def test_waits_are_those_of_the_interval(part):

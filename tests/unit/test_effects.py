@@ -36,7 +36,11 @@ def run() -> Any:
     )
     flows = pl.DataFrame({"flow": [0, 1, 2], "goodput_bps": [1.0, 10.0, 10.0]})
     return SimpleNamespace(
-        table={"packets": packets, "blackouts": blackouts, "flows": flows}.__getitem__,
+        table=lambda name, whole=False: {
+            "packets": packets,
+            "blackouts": blackouts,
+            "flows": flows,
+        }[name],
         summary=SimpleNamespace(drops={"p1": SimpleNamespace(hops=[2])}),
         manifest=SimpleNamespace(traffic=SimpleNamespace(t_start_ns=0, t_end_ns=200 * MS)),
         experiment=SimpleNamespace(seed=1, transport=SimpleNamespace(min_rto_ns=2 * MS)),

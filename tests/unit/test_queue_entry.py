@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from outcast.analysis.join.join import JoinOptions
-from outcast.analysis.measure.blackout import flow_chains, port_chains, within
+from outcast.analysis.measure.blackout import flow_chains, port_chains
 from outcast.analysis.measure.queue import Event
 from outcast.analysis.measure.queue_entry import replay_behind
 from outcast.records.flows import QueueRecord
@@ -108,15 +108,16 @@ def test_only_the_drops_of_a_chain_that_count(tmp_path):
         *(data(15, 5), data(16, 6)),
     ]
     made = joined(tmp_path, came, [data(20, 5)], WATCHED)
-    everything = np.ones(7, np.bool_)
     part = np.array([0, 1, 1, 0, 0, 0, 0], np.bool_)
-    for chains, group in (
-        (port_chains(made), made.arrivals.port),
-        (flow_chains(made), made.arrivals.flow),
-    ):
-        assert within(chains, made, group, everything).drops.tolist() == chains.drops.tolist()
-        assert within(chains, made, group, part).drops.sum() == 2
-    assert within(port_chains(made), made, made.arrivals.port, part).drops.tolist() == [2]
-    ones = within(flow_chains(made), made, made.arrivals.flow, part)
-    assert ones.drops.tolist() == [1, 1]
-    assert ones.first.tolist() == [0, 2]
+    assert port_chains(made).drops.tolist() == [5, 1]
+    of_port, of_flow = port_chains(made, part), flow_chains(made, part)
+    assert of_port.drops.tolist() == [1, 2, 2, 1]
+    assert of_port.first.tolist() == [0, 1, 3, 6]
+    assert [
+        of_flow.first[part[of_flow.first]].tolist(),
+        of_flow.drops[part[of_flow.first]].tolist(),
+    ] == [[1, 2], [1, 1]]
+    everything, nothing = np.ones(7, np.bool_), np.zeros(7, np.bool_)
+    for counts in (everything, nothing):
+        assert port_chains(made, counts).drops.tolist() == [5, 1]
+        assert flow_chains(made, counts).drops.tolist() == flow_chains(made).drops.tolist()

@@ -141,6 +141,7 @@ def lost_in_a_row(run: Run, hops: int, chains: list[int], packets: int = 100) ->
             "flow": [number for _ in verdicts for number in (flow, 99)],
             "egress": ["s1-eth1"] * 2 * packets,
             "verdict": [verdict for mine in verdicts for verdict in (mine, "forwarded")],
+            "in_interval": [True] * 2 * packets,
         }
     ).write_parquet(run.directory.path / "packets.parquet")
 
@@ -180,6 +181,7 @@ def test_the_closest_drops_and_the_mean_queue(analysed, tmp_path):
             "ingress": list(ports),
             "verdict": verdict,
             "queue_bytes": [0, 1514, 3028] * 3,
+            "in_interval": [True] * 9,
         },
         schema_overrides={"ingress": pl.Categorical, "verdict": pl.Categorical},
     ).write_parquet(run.directory.path / "packets.parquet")
@@ -205,6 +207,7 @@ def test_the_longest_dense_blackout_and_its_queue(analysed, tmp_path):
             "t_end": [end * packet for _, _, end, *_ in rows],
             "drops": [drops for *_, drops, _ in rows],
             "others_through": [through for *_, through in rows],
+            "in_interval": [True] * len(rows),
         },
         schema_overrides={"ingress": pl.Categorical},
     ).write_parquet(run.directory.path / "blackouts.parquet")
@@ -269,11 +272,11 @@ def test_a_port_that_lost_nothing_counts_with_half_a_packet(analysed, tmp_path, 
     start_ns = run.manifest.traffic.t_start_ns
     rows = pl.DataFrame(
         [
-            (port, "dropped" if number < count else "forwarded", start_ns)
+            (port, "dropped" if number < count else "forwarded", start_ns, True)
             for port, count in zip((hops[2], hops[3]), lost, strict=True)
             for number in range(10)
         ],
-        schema=["ingress", "verdict", "t_in"],
+        schema=["ingress", "verdict", "t_in", "in_interval"],
         orient="row",
     )
     rows.cast({name: table.schema[name] for name in rows.columns}).write_parquet(

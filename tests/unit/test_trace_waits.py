@@ -94,8 +94,8 @@ def test_what_a_timeout_waited_for():
     assert table["copies"].to_list() == [0, 1]
     table = waits((*timeout(6), *timeout(10), *timeout(14)), packets(1, 7), chain(1, 2, 5))
     assert table["waited_ns"].to_list() == [4 * MS] * 3
-    assert within(table, 9 * MS)["waited_ns"].to_list() == [4 * MS, 3 * MS]
-    assert within(table, 6 * MS)["waited_ns"].to_list() == [4 * MS]
+    assert within(table, 0, 9 * MS)["waited_ns"].to_list() == [4 * MS, 3 * MS]
+    assert within(table, 0, 6 * MS)["waited_ns"].to_list() == [4 * MS]
 
 
 def test_other_timers_wait_for_the_same_losses():

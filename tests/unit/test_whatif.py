@@ -204,7 +204,7 @@ def made(*rows: tuple[int, int, int, int, int, str]) -> Any:
     manifest = SimpleNamespace(interventions=None)
     return SimpleNamespace(
         reading=nullcontext,
-        table={"packets": packets}.__getitem__,
+        table=lambda name, whole=False: {"packets": packets}[name],
         manifest=SimpleNamespace(traffic=SimpleNamespace(t_start_ns=0), flows=[]),
         directory=SimpleNamespace(
             read_manifest=lambda: manifest, read_plan=lambda: SimpleNamespace(flows=[None] * 3)
@@ -341,7 +341,7 @@ def crossing(ports: tuple[str, str] = ("s1-eth2", "s1-eth1"), flags: int = 16) -
     )
     return SimpleNamespace(
         reading=nullcontext,
-        table={"packets": packets}.__getitem__,
+        table=lambda name, whole=False: {"packets": packets}[name],
         directory=SimpleNamespace(read_plan=lambda: plan),
         manifest=SimpleNamespace(traffic=SimpleNamespace(t_start_ns=50)),
     )

@@ -106,8 +106,10 @@ def counters(directory: RunDirectory, host: str) -> Counters:
 
 def test_the_overview(run):
     assert "\n".join(why.overview(run, "table")).split("\n\n") == [
-        "Segments sent again, by cause\n  cause  2-hop\n  rto        2\n  rack       1",
-        "The kernel's counters, and what the events sum up to\n"
+        "From 0 to 0.02 s",
+        # The second timeout goes off at 26 ms.
+        "Segments sent again, by cause\n  cause  2-hop\n  rto        1\n  rack       1",
+        "The kernel's counters, and what the events sum up to, in the whole run\n"
         "  counter                                      kernel  events\n"
         "  TcpRetransSegs                                    3       3  equal at every host\n"
         "  TcpExtTCPTimeouts                                 1       2  differ at 1 host\n"
@@ -117,41 +119,51 @@ def test_the_overview(run):
         "Time that flows stood still until a timer went off, by what was lost\n"
         "  group  lost            timer  waits    ms  of the flows' time\n"
         "  2-hop  lost elsewhere  rto        2  15.0              75.0 %",
-        "Packets dropped, by place and reason\n"
-        "  place    queue  reason                                   events  counter\n"
-        "  s1-eth1  tbf    the queue was full (limit 16,384 bytes)       4        5  differs: 4 "
-        "events",
+        "Packets dropped, by place and reason; the counters are of the whole run\n"
+        "  place    queue  reason                                   dropped  whole run  counter\n"
+        "  s1-eth1  tbf    the queue was full (limit 16,384 bytes)        3          4        5  "
+        "differs: 4 events",
     ]
+
+
+def test_the_overview_of_the_whole_run(run):
+    first, causes, _, _, drops = "\n".join(why.overview(run, "table", whole=True)).split("\n\n")
+    assert first == "Of the whole run"
+    assert causes.splitlines()[2].split() == ["rto", "2"]
+    assert drops.splitlines()[1].split() == ["place", "queue", "reason", "dropped", "counter"]
+    assert drops.splitlines()[2].split()[-5:] == ["4", "5", "differs:", "4", "events"]
 
 
 def test_an_overview_of_nothing(tmp_path):
     """The counters' drop is no event, so it has its row."""
     directory = analysed_run(tmp_path / "run", DURATION_NS, 9, 400)
     calm = traced(directory, EVENTS[:1])
-    again, _, waits, drops = "\n".join(why.overview(calm, "table")).split("\n\n")
+    _, again, _, waits, drops = "\n".join(why.overview(calm, "table")).split("\n\n")
     assert [part.splitlines()[1:] for part in (again, waits)] == [["  none"], ["  none"]]
     assert len(drops.splitlines()) == 3
 
 
 def test_the_chains_of_a_flow(run):
-    # The last line was never sent again.
     lines = [" ".join(line.split()) for line in why.chains(run, 0, "table")]
     assert lines[1:] == [
         "dropped sequence at detected by state again cause waited",
         "2.000000 2100 s1-eth1 3.000000 rack open > recovery 3.000000 rack 1.000000",
         "5.000000 100 s1-eth1 9.000000 rto open > loss 9.000000 rto 4.000000",
         "16.000000 100 s1-eth1 26.000000 rto open > loss 26.000000 rto 10.000000",
-        "27.000000 9100 s1-eth1 - - - - - -",
     ]
+    assert len([*why.chains(run, 0, "table")]) == 5
+    *_, last = why.chains(run, 0, "table", whole=True)
+    assert last.split() == ["27.000000", "9100", "s1-eth1", *"------"]
 
 
 def test_the_same_as_csv(run):
     head, *rows = why.chains(run, 0, "csv")
     assert head.startswith("t_drop_ns,flow,seq,")
-    assert len(rows) == 4
+    assert len(rows) == 3
     head, *rows = why.overview(run, "csv")
     assert head.startswith("t_ns,flow,")
-    assert len(rows) == 3
+    assert len(rows) == 2
+    assert len([*why.overview(run, "csv", whole=True)]) == 4
 
 
 def test_what_is_no_run_has_nothing_to_trace(tmp_path):
@@ -209,7 +221,7 @@ def test_events_are_held_against_counters_if_all_are_there(run, event, compares)
     links = [records.link("s1-eth1", "s1", "h1", before=before, after=after)]
     counters = run.counters.model_copy(update={"links": links})
     changed = with_records(run, experiment=whole, plan=plan, counters=counters)
-    _, row = why._drops(changed, lost, kinds)
+    _, row = why._drops(changed, lost, pl.repeat(True, lost.height, eager=True), kinds)
     count = f"{lost.height:,}"
     wanted = [count, "equal"] if compares else ["", ""]
     assert row == ["link s1 to h1", "", "lost on the link", count, *wanted]

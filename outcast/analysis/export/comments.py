@@ -26,7 +26,7 @@ def with_drops(source: Source, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.with_columns(empty)
     ports = [pl.col(name).cast(pl.String) for name in ("ingress", "egress")]
     chains = (
-        source.run.table("blackouts")
+        source.run.table("blackouts", whole=True)
         .with_columns(ports)
         .with_row_index("chain")
         .select("chain", *_OF_CHAIN, pl.col("drops").cast(pl.Int64))

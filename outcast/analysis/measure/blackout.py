@@ -2,18 +2,18 @@
 
 A chain is a maximal run of packets of one input port to one output that were all dropped, with no
 packet of that port forwarded in between. It is a blackout of that port if packets of other ports
-got through meanwhile.
+got through meanwhile. A chain that goes over an end of the interval is two, one on each side.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
-from outcast.analysis.join.join import Joined, Verdict
+from outcast.analysis.join.join import Joined
 
 if TYPE_CHECKING:
     import polars as pl
@@ -128,8 +128,11 @@ def _find(
     )
 
 
-def _chains(joined: Joined, group: I32, groups: int) -> Chains:
+def _chains(joined: Joined, group: I32, groups: int, counts: Bool | None) -> Chains:
     arrivals = joined.arrivals
+    if counts is not None:
+        group = np.where(group < 0, -1, 3 * group + _parts(counts)).astype(np.int32)
+        groups *= 3
     first, last, drops, distinct, through, longest_gap_ns, before_gap = _find(
         arrivals.stamp_ns,
         joined.verdict,
@@ -158,34 +161,28 @@ def _chains(joined: Joined, group: I32, groups: int) -> Chains:
     )
 
 
-def port_chains(joined: Joined) -> Chains:
-    """Chains per input port and output. A packet whose output is unknown is in no chain."""
+def _parts(counts: Bool) -> Array:
+    """For each arrival 0 before the interval, 1 in it and 2 after it."""
+    before = np.arange(counts.size) < counts.argmax() if counts.any() else True
+    return np.where(counts, 1, np.where(before, 0, 2))
+
+
+def port_chains(joined: Joined, counts: Bool | None = None) -> Chains:
+    """Chains per input port and output. A packet whose output is unknown is in no chain.
+
+    `counts` says which arrivals lie in the interval; None takes all.
+    """
     outputs = len(joined.outputs)
     group = joined.arrivals.port.astype(np.int32) * outputs + joined.egress
     group[joined.egress < 0] = -1
-    return _chains(joined, group, len(joined.inputs) * outputs)
+    return _chains(joined, group, len(joined.inputs) * outputs, counts)
 
 
-def flow_chains(joined: Joined) -> Chains:
-    """Chains per flow: consecutive packets of one flow that were dropped."""
+def flow_chains(joined: Joined, counts: Bool | None = None) -> Chains:
+    """Chains per flow: consecutive packets of one flow that were dropped; see `port_chains`."""
     group = joined.arrivals.flow.copy()
     group[joined.egress < 0] = -1
-    return _chains(joined, group, len(joined.flows))
-
-
-def within(chains: Chains, joined: Joined, group: Array, counts: Bool) -> Chains:
-    """The chains with only those drops that count; those without any are left out.
-
-    The join has one output. `group` has the input or the flow of each arrival, whichever the
-    chains are of; `counts` says which arrivals count.
-    """
-    dropped = np.flatnonzero((joined.verdict == Verdict.DROPPED) & (joined.egress >= 0))
-    # Within a group, chains follow one another, and so do their drops.
-    order = np.argsort(group[chains.first], kind="stable")
-    chain_of = np.repeat(order, chains.drops[order])
-    dropped = dropped[np.argsort(group[dropped], kind="stable")]
-    drops = np.bincount(chain_of[counts[dropped]], minlength=len(chains))
-    return replace(chains, drops=drops.astype(np.int32)).only(drops > 0)
+    return _chains(joined, group, len(joined.flows), counts)
 
 
 def length_counts(drops: Array) -> dict[str, int]:

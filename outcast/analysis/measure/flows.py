@@ -15,7 +15,6 @@ import polars as pl
 
 from outcast.analysis.compiled import I64
 from outcast.analysis.join.join import Verdict
-from outcast.analysis.measure.blackout import within
 from outcast.analysis.measure.kernel_counts import counted
 from outcast.analysis.measure.queue import queueing_ns
 from outcast.analysis.measure.run_goodput import flow_bytes
@@ -106,7 +105,8 @@ def _chains_by_flow(analysis: Analysis) -> dict[int, list[int]]:
     lengths: dict[int, list[int]] = defaultdict(list)
     for port in analysis.ports:
         flow = port.joined.arrivals.flow
-        chains = within(port.flow_chains, port.joined, flow, analysis.counts(port.reached_ns))
+        counts = analysis.counts(port.reached_ns)
+        chains = port.flow_chains.only(counts[port.flow_chains.first])
         for number, drops in zip(flow[chains.first].tolist(), chains.drops.tolist(), strict=True):
             lengths[port.numbers[number]].append(drops)
     return lengths

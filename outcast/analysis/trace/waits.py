@@ -86,10 +86,10 @@ def _what_was_lost() -> pl.Expr:
     return pl.coalesce(pl.when(test).then(pl.lit(what)) for what, test in holds.items())
 
 
-def within(waits: pl.DataFrame, end_ns: int) -> pl.DataFrame:
-    """The waits up to a time; of one that goes on after it, the part before."""
-    begin = pl.col("t_ns") - pl.col("waited_ns")
-    return waits.filter(begin < end_ns).with_columns(
+def within(waits: pl.DataFrame, begin_ns: int, end_ns: int) -> pl.DataFrame:
+    """The waits from one time to another; of one that goes beyond, the part between."""
+    begin = pl.max_horizontal(pl.col("t_ns") - pl.col("waited_ns"), pl.lit(begin_ns))
+    return waits.filter(begin < end_ns, pl.col("t_ns") > begin_ns).with_columns(
         waited_ns=pl.min_horizontal("t_ns", pl.lit(end_ns)) - begin
     )
 

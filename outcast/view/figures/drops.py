@@ -103,7 +103,7 @@ def _chain_bars(axes: Axes, groups: Sequence[Bars], what: str) -> None:
 def arrivals(run: Run, port: str, edges_s: Array) -> tuple[Array, Array]:
     """Counts the packets that came in by a port, and those of them dropped, in each bin."""
     frame = (
-        run.scan("packets")
+        run.scan("packets", whole=True)
         .filter(pl.col("ingress").cast(pl.String) == port)
         .select("t_in", dropped=pl.col("verdict").cast(pl.String) == "dropped")
         .collect()
@@ -180,10 +180,9 @@ def worst_blackout(run: Run, port: str, egress: str | None = None) -> dict[str, 
     one with the most drops is chosen; of several, the shortest.
     """
     to_output = pl.lit(True) if egress is None else pl.col("egress").cast(pl.String) == egress
-    counts = run.counts(pl.col("t_start") - run.manifest.traffic.t_start_ns)
     rows = (
         run.scan("blackouts")
-        .filter(pl.col("ingress") == port, pl.col("others_through") > 0, to_output, counts)
+        .filter(pl.col("ingress") == port, pl.col("others_through") > 0, to_output)
         .with_columns(lasts=pl.col("t_end") - pl.col("t_start"), dense=is_dense(run.frame_ns))
         .sort(["dense", "drops", "lasts", "t_start"], descending=[True, True, False, False])
         .head(1)
@@ -208,7 +207,7 @@ def draw_packets(
     of this axis: its nanoseconds and its name.
     """
     frame = (
-        run.scan("packets")
+        run.scan("packets", whole=True)
         .filter(pl.col("t_in").is_between(*span_ns))
         .select("t_in", pl.col("ingress", "verdict").cast(pl.String))
         .filter(pl.col("ingress").is_in(list(ports)))
@@ -232,7 +231,7 @@ def draw_packets(
 
 def _zoom(run: Run, axes: Axes, every: list[str], port: str, row: dict[str, Any]) -> None:
     span_ns = around(run, row)
-    came = run.scan("packets").filter(pl.col("t_in").is_between(*span_ns))
+    came = run.scan("packets", whole=True).filter(pl.col("t_in").is_between(*span_ns))
     counts = came.group_by(pl.col("ingress").cast(pl.String)).len().collect()
     ports = busiest(every, {**dict(counts.iter_rows()), port: sys.maxsize})
     scale, unit = draw_packets(axes, run, ports, span_ns, row["t_start"], "o")

@@ -98,7 +98,7 @@ def _densest(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
 
 def _refused_ns(run: Run, record: BottleneckRecord, port: str, came_ns: int) -> int:
     """When the queue refused a packet that came in by this port at this time."""
-    rows = run.scan("packets").with_row_index("packet")
+    rows = run.scan("packets", whole=True).with_row_index("packet")
     rows = rows.filter(pl.col("t_in") == came_ns, pl.col("ingress").cast(pl.String) == port)
     drops = run.scan("queue").filter(pl.col("event") == "drop", egress=record.egress)
     drops = drops.join(rows.select(pl.col("packet").cast(pl.Int32)), on="packet", how="semi")
@@ -177,7 +177,7 @@ def queue_events(run: Run, record: BottleneckRecord, span_ns: tuple[int, int]) -
         .collect()
     )
     ingress = (
-        run.scan("packets")
+        run.scan("packets", whole=True)
         .select(pl.col("ingress").cast(pl.String))
         .with_row_index("packet")
         .with_columns(pl.col("packet").cast(pl.Int32))

@@ -132,7 +132,7 @@ def phase(run: Run) -> Element | None:
         "A departure from a full queue frees one place. A packet came second if a packet of "
         "another port had been taken since the last departure."
     )
-    caption = "Full frames that reached the nearly full queue, in the whole captures"
+    caption = "Full frames that reached the nearly full queue"
     parts = (element("p", text), table(caption, head, rows), pictures.drawn(run, "phase"))
     return section("phase", "Who takes the free place", *parts)
 

@@ -136,7 +136,7 @@ def _a_flow(kind: str, label: str, article: str) -> str:
 
 def _trust(run: Run) -> Element:
     capture = run.summary.capture
-    came = run.scan("packets").select("t_in").collect()["t_in"]
+    came = run.scan("packets", whole=True).select("t_in").collect()["t_in"]
     early = (came < run.manifest.traffic.t_start_ns).sum()
     counts = f"the queue itself counted {capture.qdisc_drops:,}"
     if capture.blackout_drops:

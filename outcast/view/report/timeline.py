@@ -78,7 +78,7 @@ def thin(dropped: Array, resent: Array, lane: Array, most: int) -> tuple[Array, 
 
 def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POINTS) -> Timeline:
     """Packs the packets and chains of an analysed run."""
-    packets = run.table("packets")
+    packets = run.table("packets", whole=True)
     start_ns = run.manifest.traffic.t_start_ns
     first_ns = int(packets["t_in"][0]) if packets.height else start_ns
     inputs, outputs = _ports(run, packets)

@@ -85,8 +85,7 @@ def _longest(run: Run) -> Element:
         return element("p", "There was no blackout in this run.")
     lasts = pl.col("t_end") - pl.col("t_start")
     chains = chains.sort("drops", lasts, "t_start", descending=[True, False, False]).head(LISTED)
-    start_ns, summary = run.manifest.traffic.t_start_ns, run.summary
-    begin_ns, end_ns = start_ns + summary.start_s * 1e9, start_ns + summary.end_s * 1e9
+    start_ns = run.manifest.traffic.t_start_ns
     rows: list[list[Part]] = [
         [
             element(
@@ -103,12 +102,9 @@ def _longest(run: Run) -> Element:
             str(row["before_gap"]),
             str(row["flows"]),
             f"{row['others_through']:,}",
-            "yes" if run.captured or begin_ns <= row["t_start"] < end_ns else "no",
         ]
         for row in chains.iter_rows(named=True)
     ]
     head = ["came in at", "number", "port", "drops", "lasts (ms)", "longest gap (ms)"]
-    head += ["drops before it", "flows", "others through", "counted"]
-    counted = f"counted are those that began from {summary.start_s:g} to {summary.end_s:g} s"
-    caption = f"The longest blackouts of the whole captures, by drops; {counted}"
-    return table(caption, head, rows, numbers_from=3)
+    head += ["drops before it", "flows", "others through"]
+    return table("The longest blackouts, by drops", head, rows, numbers_from=3)

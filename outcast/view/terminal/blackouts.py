@@ -39,8 +39,8 @@ def _chosen(source: Source, wanted: Selection) -> pl.DataFrame:
     if source.run is None:
         selection.blackout(source, 0)  # which says that a table alone has none
     assert source.run is not None
-    every = selection.blackouts(source.run)
-    if wanted == Selection() or every.is_empty():
+    every = selection.blackouts(source.run, wanted.whole)
+    if replace(wanted, whole=False) == Selection() or every.is_empty():
         return every
     selection.condition(source, wanted)  # which refuses a port that is not there
     meant = selection.condition(source, replace(wanted, port=None))

@@ -18,7 +18,7 @@ from outcast.analysis.export.captured import captures_of, find
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan.addresses import with_port
-from outcast.records.run import Run
+from outcast.records.run import IN_INTERVAL, Run
 from outcast.units import counted
 from outcast.view.terminal import forms, queued
 
@@ -136,9 +136,10 @@ def _rows(
     source: Source, wanted: Selection, condition: pl.Expr, with_queue: bool, fields: Sequence[str]
 ) -> Iterator[_Row]:
     start_ns = source.start_ns
-    more = {_FIELD[field].optional for field in fields} - {""}
+    schema = {*source.table.collect_schema()}
+    more = {_FIELD[field].optional for field in fields} - {""} | {IN_INTERVAL} & schema
     if with_queue:
-        more |= {"queue_packets", "note"} & {*source.table.collect_schema()}
+        more |= {"queue_packets", "note"} & schema
     table = source.table.select(*selection.COLUMNS, *sorted(more)).with_row_index("packet")
     if "relative_seq" in fields:
         table = table.join(
