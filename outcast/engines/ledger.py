@@ -1,52 +1,92 @@
 """The ledger: what each run in progress has made, so that `outcast clean` can remove just that.
 
 Each run has a JSON file, its page. It is written before a thing is made and deleted when the run
-has ended, so a killed run leaves its page behind. A process is noted with its start time, because
-its number may meanwhile belong to another process.
-
-Only this user can write to the folder (see `outcast.engines.private`). Even so, `undo` skips what
-no run of ours can have written: folders must have a run's name and be ours, processes must be
-ours, and there are two settings, each with the values that it can have.
+has ended, so a killed run leaves its page behind. Namespaces die with their process, so a page
+names what does not: processes, folders, settings of the machine, and modules in its kernel. Only
+this user can write to the folder (see `outcast.engines.private`), so a page is believed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
+import json
 import os
 import platform
-import re
 import shutil
-import stat
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field
 
-from outcast import handed_in
 from outcast.engines import modules, private
-from outcast.engines.process_mark import NotOursError, ProcessMark, kill, this_boot
-from outcast.errors import ConfigError, RunError, shortened
+from outcast.errors import ConfigError, DeadlineError, RunError, shortened
 
 _Item = TypeVar("_Item")
 
-
-SETTINGS: dict[str, str] = {
-    "/proc/sys/net/ipv4/tcp_allowed_congestion_control": r"[a-z0-9_]+( [a-z0-9_]+)*",
-    "/proc/sys/net/core/netdev_tstamp_prequeue": r"-?[0-9]{1,10}",
-}
-"""The settings of the machine that runs change, and a pattern of each one's values."""
-
-_OF_A_RUN = re.compile(r"\..+\.[0-9]+\.partial|outcast-([a-z]+-)?[a-z0-9_]{8}", re.DOTALL)
-"""Names of an unfinished run's folder, and of folders that `tempfile` makes with our prefixes."""
-
-_MODULE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,54}")
-
-_MOST_BYTES = 1 << 20
+KILL_DEADLINE_S = 10.0
 _LINE_CHARACTERS = 400
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class ProcessMark(BaseModel, frozen=True):
+    """A process, told apart from a later one with the same number.
+
+    `start_ticks` is its start time since boot, in clock ticks (proc(5), stat, field 22).
+    """
+
+    pid: int
+    start_ticks: int
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessMark:
+        """The mark of a living process. Raises ProcessLookupError where there is none."""
+        ticks = _start_ticks(pid)
+        if ticks is None:
+            raise ProcessLookupError(pid)
+        return cls(pid=pid, start_ticks=ticks)
+
+    def is_alive(self) -> bool:
+        """Whether this process, and no later one, still runs."""
+        return _start_ticks(self.pid) == self.start_ticks
+
+    def kill(self) -> bool:
+        """Kills the process and waits for its end. Returns whether it was still alive."""
+        try:
+            # From here on the descriptor means one process, whatever its number comes to mean
+            # (pidfd_open(2)).
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return False
+        try:
+            if not self.is_alive():
+                return False
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        finally:
+            os.close(descriptor)
+        end = time.monotonic() + KILL_DEADLINE_S
+        while self.is_alive():
+            if time.monotonic() > end:
+                raise DeadlineError(f"process {self.pid} to end", KILL_DEADLINE_S)
+            time.sleep(0.02)
+        return True
+
+
+def _start_ticks(pid: int) -> int | None:
+    try:
+        stat_line = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat_line.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def _this_boot() -> str:
+    """The name of this boot of the kernel. Process numbers and settings hold for one boot only."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def default_folder() -> Path:
@@ -59,8 +99,8 @@ def all_folders() -> list[Path]:
     return private.existing()
 
 
-class _Page(BaseModel):
-    """What a page's file has. Keys that an older version did not write have defaults.
+class Entry(BaseModel):
+    """One run's page, in its file.
 
     Attributes:
         owner: the process of the `outcast` command.
@@ -70,22 +110,15 @@ class _Page(BaseModel):
         host, boot: the machine, and the boot of its kernel, that the page is about.
     """
 
-    model_config = ConfigDict(strict=True, extra="forbid")
-
+    file: Path = Field(exclude=True)
     owner: ProcessMark
-    processes: list[ProcessMark]
-    folders: list[str]
-    settings: dict[str, str]
-    modules: list[str] = Field(default_factory=list)
+    processes: list[ProcessMark] = []
+    folders: list[str] = []
+    settings: dict[str, str] = {}
+    modules: list[str] = []
     reserved: str | None = None
     host: str = Field(default_factory=platform.node)
-    boot: str = Field(default_factory=this_boot)
-
-
-class Entry(_Page):
-    """One run's page, in its file."""
-
-    file: Path = Field(exclude=True)
+    boot: str = Field(default_factory=_this_boot)
 
     def note_folder(self, folder: Path) -> None:
         """Notes a folder, which is best done before it is made. Raises OSError as `write`."""
@@ -99,197 +132,108 @@ class Entry(_Page):
 
     def write(self) -> None:
         """Writes the page whole or not at all. Raises OSError, which names the file."""
-        text = self.model_dump_json(indent=1)
-        temporary = f".{self.file.name}.tmp"
+        temporary = self.file.with_name(f".{self.file.name}.tmp")
         try:
-            with private.opened(self.file.parent) as folder:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=folder)
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
-                try:
-                    with open(descriptor, "w", encoding="utf-8") as stream:
-                        stream.write(text)
-                    os.replace(temporary, self.file.name, src_dir_fd=folder, dst_dir_fd=folder)
-                except OSError:
-                    os.unlink(temporary, dir_fd=folder)
-                    raise
+            private.make(self.file.parent)
+            temporary.write_text(self.model_dump_json(indent=1), encoding="utf-8")
+            temporary.replace(self.file)
         except OSError as error:
+            temporary.unlink(missing_ok=True)
             raise OSError(error.errno, error.strerror, str(self.file)) from None
 
     def remove(self) -> None:
-        """Deletes the page."""
-        # The folder may have gone, as a login's folder does when the user logs out.
-        with contextlib.suppress(FileNotFoundError), private.opened(self.file.parent) as folder:
-            os.unlink(self.file.name, dir_fd=folder)
+        """Deletes the page. The folder may have gone, as a login's does when the user logs out."""
+        self.file.unlink(missing_ok=True)
 
     def is_dead(self) -> bool:
         """Whether its run has ended; False for another machine, because that cannot be known."""
         if self.host != platform.node():
             return False
-        return self.boot != this_boot() or not self.owner.is_alive()
+        return self.boot != _this_boot() or not self.owner.is_alive()
 
     def undo(self) -> list[str]:
         """Removes all that the page names, and the page. Returns what was done, in words.
 
-        An item that no run of ours can have noted is skipped and named. An item that could not be
-        undone is named and stays on the page for the next time.
+        What could not be undone is named and stays on the page for the next time.
         """
-        done = [
-            *self._end_processes(),
-            *self.restore_settings(),
-            *self._unload_modules(),
-            *self._remove_folders(),
-        ]
+        self.processes, done = _undo(self.processes, self._end, lambda mark: f"process {mark.pid}")
+        done += self.restore_settings()
+        # A module may use one that was loaded before it.
+        remaining, said = _undo(self.modules[::-1], self._unload, lambda name: f"the module {name}")
+        self.modules = remaining[::-1]
+        self.folders, removed = _undo(self.folders, _remove_folder, str)
+        if self.reserved is not None and not self.folders:
+            with contextlib.suppress(OSError):
+                os.rmdir(self.reserved)
         if self.processes or self.settings or self.modules or self.folders:
             self.write()
         else:
             self.remove()
-        return done
+        return [*done, *said, *removed]
 
     def restore_settings(self) -> list[str]:
         """Restores the machine's settings that the run changed. Returns what was done, in words."""
-
-        def restore(item: tuple[str, str]) -> str | None:
-            path, value = item
-            if path not in SETTINGS:
-                raise NotOursError("not a setting that a run changes")
-            if not re.fullmatch(SETTINGS[path], value):
-                raise NotOursError(f"cannot hold {value[:100]!r}")
-            # After another boot the setting has that boot's own value.
-            if self.boot != this_boot() or not Path(path).exists():
-                return None
-            Path(path).write_text(value)
-            return f"set {path} back to {value!r}"
-
-        remaining, done = self._undo(list(self.settings.items()), restore, lambda item: item[0])
+        remaining, done = _undo([*self.settings.items()], self._restore, lambda item: item[0])
         self.settings = dict(remaining)
         return done
 
-    def _end_processes(self) -> list[str]:
-        def end(mark: ProcessMark) -> str | None:
-            if self.boot != this_boot() or not kill(mark):
-                return None
-            return f"ended process {mark.pid}"
+    def _end(self, mark: ProcessMark) -> str | None:
+        is_ended = self.boot == _this_boot() and mark.kill()
+        return f"ended process {mark.pid}" if is_ended else None
 
-        self.processes, done = self._undo(self.processes, end, lambda mark: f"process {mark.pid}")
-        return done
+    def _restore(self, item: tuple[str, str]) -> str | None:
+        path, value = item
+        # After another boot the setting has that boot's own value.
+        if self.boot != _this_boot() or not Path(path).exists():
+            return None
+        Path(path).write_text(value)
+        return f"set {path} back to {value!r}"
 
-    def _unload_modules(self) -> list[str]:
-        def unload(name: str) -> str | None:
-            if not _MODULE.fullmatch(name):
-                raise NotOursError("not the name of a module")
-            if self.boot != this_boot() or not modules.is_loaded_module(name):
-                return None
-            modules.unload(name)
-            return f"unloaded the module {name}"
-
-        # A module may use one that was loaded before it.
-        remaining, done = self._undo(self.modules[::-1], unload, lambda name: f"the module {name}")
-        self.modules = remaining[::-1]
-        return done
-
-    def _remove_folders(self) -> list[str]:
-        def remove(name: str) -> str | None:
-            return f"removed {name}" if _remove_folder(name) else None
-
-        named = list(self.folders)
-        self.folders, done = self._undo(named, remove, str)
-        if self.reserved is not None and not self.folders:
-            _remove_reserved(self.reserved, named)
-        return done
-
-    def _undo(
-        self,
-        items: list[_Item],
-        undo: Callable[[_Item], str | None],
-        name: Callable[[_Item], str],
-    ) -> tuple[list[_Item], list[str]]:
-        """Undoes items one by one. Returns those that are left, and what was done in words."""
-        remaining, done = [], []
-        for item in items:
-            try:
-                said = undo(item)
-            except NotOursError as error:
-                said = f"skipped {name(item)[:300]}: {error} (noted in {self.file})"
-            except (OSError, RunError) as error:
-                why = error.strerror if isinstance(error, OSError) else error
-                said = f"left {name(item)}: {why}"
-                remaining.append(item)
-            if said is not None:
-                done.append(said)
-        return remaining, done
+    def _unload(self, name: str) -> str | None:
+        if self.boot != _this_boot() or not modules.is_loaded_module(name):
+            return None
+        modules.unload(name)
+        return f"unloaded the module {name}"
 
 
-def _remove_folder(name: str) -> bool:
-    """Removes a folder of ours, without following a link. Returns whether it was there."""
-    path = Path(name)
-    if not path.is_absolute() or ".." in path.parts or not _OF_A_RUN.fullmatch(path.name):
-        raise NotOursError("not a folder that a run makes")
-    try:
-        above = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (OSError, ValueError) as error:
-        if isinstance(error, ValueError) or error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-            raise NotOursError("no folder can have this name") from None
-        raise
-    try:
-        folder = os.open(path.name, _FOLDER, dir_fd=above)
-    except FileNotFoundError:
-        return False
-    except NotADirectoryError:
-        raise NotOursError("is a link or no folder") from None
-    except OSError as error:
-        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-            raise NotOursError("no folder can have this name") from None
-        raise
-    else:
+def _undo(
+    items: list[_Item], undo: Callable[[_Item], str | None], name: Callable[[_Item], str]
+) -> tuple[list[_Item], list[str]]:
+    """Undoes items one by one. Returns those that are left, and what was done in words."""
+    remaining, done = [], []
+    for item in items:
         try:
-            if (user := os.fstat(folder).st_uid) != os.geteuid():
-                raise NotOursError(f"belongs to user {user}")
-            for inner in os.listdir(folder):
-                kind = os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode
-                if stat.S_ISDIR(kind):
-                    shutil.rmtree(inner, dir_fd=folder)
-                else:
-                    os.unlink(inner, dir_fd=folder)
-            os.rmdir(path.name, dir_fd=above)
-        finally:
-            os.close(folder)
-    finally:
-        os.close(above)
-    return True
+            said = undo(item)
+        except (OSError, RunError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            said = f"left {name(item)}: {why}"
+            remaining.append(item)
+        if said is not None:
+            done.append(said)
+    return remaining, done
 
 
-def _remove_reserved(reserved: str, folders: list[str]) -> None:
-    """Removes the folder that held a result's place, if it is still empty."""
-    path = Path(reserved)
-    beside = [Path(name) for name in folders]
-    if any(
-        folder.parent == path.parent and folder.name.startswith(f".{path.name}.")
-        for folder in beside
-    ):
-        with contextlib.suppress(OSError, ValueError):
-            if os.stat(path, follow_symlinks=False).st_uid == os.geteuid():
-                path.rmdir()
+def _remove_folder(name: str) -> str | None:
+    # It follows no link, neither in place of the folder nor in it.
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(name)
+        return f"removed {name}"
+    return None
 
 
 def open_entry(folder: Path) -> Entry:
     """A new page for this process. Raises ConfigError where the folder is not ours."""
-    with private.opened(folder) as descriptor:
-        taken = set(os.listdir(descriptor))
+    private.make(folder)
     number = 0
-    while (name := f"run-{os.getpid()}-{number}.json") in taken:
+    while (file := folder / f"run-{os.getpid()}-{number}.json").exists():
         number += 1
-    owner = ProcessMark.of(os.getpid())
-    entry = Entry(file=folder / name, owner=owner, processes=[], folders=[], settings={})
+    entry = Entry(file=file, owner=ProcessMark.of(os.getpid()))
     entry.write()
     return entry
 
 
 def read_entries(folder: Path) -> list[Entry]:
-    """All pages, of running and of dead runs. An unreadable page is skipped."""
+    """All pages, of running and of dead runs. One that cannot be read is passed by."""
     return _read_pages(folder)[0]
 
 
@@ -297,45 +241,20 @@ def _read_pages(folder: Path) -> tuple[list[Entry], list[str]]:
     """All pages of a folder, and a line for each one that cannot be read."""
     entries, unread = [], []
     try:
-        with private.opened(folder, make=False) as descriptor:
-            for name in sorted(os.listdir(descriptor)):
-                if not (name.startswith("run-") and name.endswith(".json")):
-                    continue
-                try:
-                    page = _Page.model_validate_json(_content(name, descriptor))
-                except FileNotFoundError:
-                    continue
-                except (OSError, ValidationError) as error:
-                    unread.append(
-                        f"skipped {folder / name}: not a page of a run "
-                        f"({_first_line(error)}); remove the file if no run is going on"
-                    )
-                    continue
-                entries.append(Entry(file=folder / name, **dict(page)))
+        private.require_own(folder)
     except FileNotFoundError:
         return [], []
     except ConfigError as error:
         return [], [f"skipped {error}"]
+    for path in sorted(folder.glob("run-*.json")):
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                entries.append(Entry(file=path, **json.loads(path.read_bytes())))
+            except (TypeError, ValueError):
+                unread.append(
+                    f"skipped {path}: not a page of a run; remove the file if no run is going on"
+                )
     return entries, unread
-
-
-def _content(name: str, folder: int) -> bytes:
-    """A page's bytes. Raises OSError where it is not a regular file of ours, or is too large."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(name, flags, dir_fd=folder)
-    with open(descriptor, "rb") as stream:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise OSError(errno.EPERM, "not a file of ours")
-        if status.st_size > _MOST_BYTES:
-            raise OSError(errno.EFBIG, "too large")
-        return stream.read(_MOST_BYTES)
-
-
-def _first_line(error: OSError | ValidationError) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return handed_in.first_problem(error)
 
 
 def restore_settings(folder: Path) -> None:

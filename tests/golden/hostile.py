@@ -1,8 +1,8 @@
 """Hostile inputs for the verbs: `python -m tests.golden.hostile [--inputs 300] [--seed 1]`.
 
-Captures, run folders, submissions, sweeps, configurations and the ledger's pages are edited by
-chance, and each is given to a verb. The verb must answer in one line and in time, without a
-traceback, without anything for the terminal to act on, and must write nothing outside its place.
+Captures, run folders, submissions, sweeps and configurations are edited by chance, and each is
+given to a verb. The verb must answer in one line and in time, without a traceback, without anything
+for the terminal to act on, and must write nothing outside its place.
 
 Verbs run within a process that is kept, because starting one takes longer than most inputs do. One
 that hangs is ended, and another is started. An input is made again by its number and the seed.
@@ -434,41 +434,6 @@ def _alias_bomb(draw: random.Random) -> bytes:
     return "\n".join(lines).encode()
 
 
-def a_ledger(folder: Path, bases: Bases, draw: random.Random) -> Case:
-    """Inputs of `clean`: pages of others.
-
-    A defect in `clean` must not cost more than the input's own folder. So the pages name nothing
-    outside of it, nor a process that can be alive, and are not edited by `edited`, which could put
-    a path there. `_serve` has `clean` look at this ledger alone.
-    """
-    place = folder.parent
-    pages = folder / "outcast"
-    pages.mkdir(mode=0o700)
-    inside = [str(place / "precious"), str(place / "beside"), ".", "../precious"]
-    inside += [f"{folder}/../precious", str(place / "precious/file"), "a\0b", "x" * 5000]
-    mark = {"pid": _NO_PROCESS, "start_ticks": 1}
-    choices: dict[str, tuple[Any, ...]] = {
-        "owner": (mark, mark, mark, mark, {}, None, {**mark, "pid": None}, {**mark, "x": 1}),
-        "processes": ([], [], [mark] * 1000, [None], 5, {}, f"{_RAW}NaN"),
-        "folders": (*([each] for each in inside), [None], [[]], 5, {}, None),
-        "settings": ({}, {}, {str(place / "precious/file"): "overwritten"}, {"x": 1}, [], 5),
-    }
-    path = pages / "run-1-x.json"
-    match draw.randrange(8):
-        case 0:
-            special(path, draw)
-        case 1:
-            path.write_bytes(draw.choice(TEXTS))
-        case _:
-            page = {key: draw.choice(values) for key, values in choices.items()}
-            path.write_bytes(as_json(page))
-    return Case(("clean",), ("outcast",))
-
-
-_NO_PROCESS = 2**22 + 1
-"""Above the largest process number of the kernel (proc(5), pid_max)."""
-
-
 Maker = Callable[[Path, Bases, random.Random], Case]
 KINDS: dict[str, tuple[Maker, int]] = {
     "captures": (a_capture, 70),
@@ -476,7 +441,6 @@ KINDS: dict[str, tuple[Maker, int]] = {
     "submissions": (a_submission, 30),
     "sweeps": (a_sweep, 25),
     "configs": (a_config, 75),
-    "ledgers": (a_ledger, 10),
 }
 """For each kind, the function that makes it, and how many of 300 inputs have it."""
 

@@ -258,18 +258,16 @@ JUDGING = [
          "begin <= first"),
         ("grading: an effect's interval", "effect", "high < self.below", "low < self.below"),
     ),
-    # None of what keeps `undo` from removing, ending or setting what is not ours: broken, it must
-    # not run anywhere.
     *_of(
         *("engines", _LEDGER),
-        ("ledger: a process that has ended", "process_mark", 'None if fields[0] == "Z" else ', ""),
+        ("ledger: a process that has ended", "ledger", 'None if fields[0] == "Z" else ', ""),
         ("ledger: another machine", "ledger", "if self.host != platform.node():", "if False:"),
         ("ledger: settings of another boot", "ledger",
-         "if self.boot != this_boot() or not Path(path).exists():", "if not Path(path).exists():"),
-        ("ledger: the last module first", "ledger", "self.modules[::-1], unload",
-         "self.modules, unload"),
+         "if self.boot != _this_boot() or not Path(path).exists():", "if not Path(path).exists():"),
+        ("ledger: the last module first", "ledger", "self.modules[::-1], self._unload",
+         "self.modules, self._unload"),
         ("ledger: what could not be undone", "ledger",
-         "                remaining.append(item)\n", ""),
+         "            remaining.append(item)\n", ""),
         ("ledger: a new run removes what is left", "ledger",
          "tell_undone(undo_dead(), tell)", "pass"),
     ),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from outcast.emulation.commands import python_module
-from outcast.engines.process_mark import ProcessMark
+from outcast.engines.ledger import ProcessMark
 from outcast.errors import DeadlineError, FeatureMissingError, InputError, RunError, UntrustedError
 from outcast.records.run_directory import RunDirectory
 from outcast.view import drawing, figures, report

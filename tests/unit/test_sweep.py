@@ -17,7 +17,7 @@ import pytest
 
 from outcast import cli, experiment, files
 from outcast.engines import ledger
-from outcast.engines.process_mark import ProcessMark
+from outcast.engines.ledger import ProcessMark
 from outcast.errors import BusyError, ConfigError
 from outcast.plan.make import make_plan
 from outcast.records import verify
