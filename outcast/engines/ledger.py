@@ -23,7 +23,7 @@ from typing import TypeVar
 from pydantic import BaseModel, Field
 
 from outcast.engines import modules, private
-from outcast.errors import ConfigError, DeadlineError, RunError, shortened
+from outcast.errors import DeadlineError, RunError, shortened
 
 _Item = TypeVar("_Item")
 
@@ -157,10 +157,11 @@ class Entry(BaseModel):
         What could not be undone is named and stays on the page for the next time.
         """
         self.processes, done = _undo(self.processes, self._end, lambda mark: f"process {mark.pid}")
-        done += self.restore_settings()
+        remaining, said = _undo([*self.settings.items()], self._restore, lambda item: item[0])
+        self.settings, done = dict(remaining), [*done, *said]
         # A module may use one that was loaded before it.
-        remaining, said = _undo(self.modules[::-1], self._unload, lambda name: f"the module {name}")
-        self.modules = remaining[::-1]
+        loaded, said = _undo(self.modules[::-1], self._unload, lambda name: f"the module {name}")
+        self.modules = loaded[::-1]
         self.folders, removed = _undo(self.folders, _remove_folder, str)
         if self.reserved is not None and not self.folders:
             with contextlib.suppress(OSError):
@@ -170,12 +171,6 @@ class Entry(BaseModel):
         else:
             self.remove()
         return [*done, *said, *removed]
-
-    def restore_settings(self) -> list[str]:
-        """Restores the machine's settings that the run changed. Returns what was done, in words."""
-        remaining, done = _undo([*self.settings.items()], self._restore, lambda item: item[0])
-        self.settings = dict(remaining)
-        return done
 
     def _end(self, mark: ProcessMark) -> str | None:
         is_ended = self.boot == _this_boot() and mark.kill()
@@ -233,36 +228,12 @@ def open_entry(folder: Path) -> Entry:
 
 
 def read_entries(folder: Path) -> list[Entry]:
-    """All pages, of running and of dead runs. One that cannot be read is passed by."""
-    return _read_pages(folder)[0]
-
-
-def _read_pages(folder: Path) -> tuple[list[Entry], list[str]]:
-    """All pages of a folder, and a line for each one that cannot be read."""
-    entries, unread = [], []
-    try:
-        private.require_own(folder)
-    except FileNotFoundError:
-        return [], []
-    except ConfigError as error:
-        return [], [f"skipped {error}"]
+    """All pages, of running and of dead runs. What is no page of this version is passed by."""
+    entries = []
     for path in sorted(folder.glob("run-*.json")):
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                entries.append(Entry(file=path, **json.loads(path.read_bytes())))
-            except (TypeError, ValueError):
-                unread.append(
-                    f"skipped {path}: not a page of a run; remove the file if no run is going on"
-                )
-    return entries, unread
-
-
-def restore_settings(folder: Path) -> None:
-    """Restores settings that dead runs changed, before a new run notes the present values."""
-    for entry in read_entries(folder):
-        if entry.settings and entry.is_dead():
-            entry.restore_settings()
-            entry.write()
+        with contextlib.suppress(FileNotFoundError, TypeError, ValueError):
+            entries.append(Entry(file=path, **json.loads(path.read_bytes())))
+    return entries
 
 
 def begin(tell: Callable[[str], None] = lambda text: None) -> Entry:
@@ -291,8 +262,8 @@ def clean(folder: Path, *, waits: bool = True) -> list[str]:
 
     Of several runs that begin at once, one does it. The others go on, unless they are to wait.
     """
-    entries, done = _read_pages(folder)
-    if any(entry.is_dead() for entry in entries):
+    done: list[str] = []
+    if any(entry.is_dead() for entry in read_entries(folder)):
         with open(private.lock_file(folder, "undo.lock"), "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))

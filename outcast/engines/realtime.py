@@ -40,7 +40,7 @@ from outcast.engines import (
     trials,
 )
 from outcast.engines.kernel import cache
-from outcast.engines.ledger import Entry, all_folders, default_folder, restore_settings
+from outcast.engines.ledger import Entry, default_folder, undo_dead
 from outcast.engines.modules import Loading, Modules
 from outcast.engines.own_modules import Compiled
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
@@ -258,8 +258,8 @@ def _alone() -> Iterator[None]:
             raise BusyError(
                 "another realtime run is going on; two would disturb each other's timing"
             ) from None
-        for folder in all_folders():
-            restore_settings(folder)
+        # What this run notes as the settings' former values has to be the machine's own.
+        undo_dead(waits=True)
         yield
 
 
