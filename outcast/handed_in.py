@@ -304,10 +304,12 @@ def yaml_refusal(where: str, error: yaml.YAMLError) -> str:
 
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _MOST_DIGITS = 40
+_DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*|([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?)")
+"""The numbers of YAML that mean what people read. YAML 1.1 takes 010 as 8 and 1:30 as 90."""
 
 
 class YamlLoader(yaml.SafeLoader):
-    """Loads YAML with bounded depth and size, and with finite numbers.
+    """Loads YAML with bounded depth and size, and with finite decimal numbers.
 
     An alias counts with all nodes that it stands for. Every refusal is a yaml.YAMLError, which has
     the line if there is one.
@@ -357,6 +359,11 @@ class YamlLoader(yaml.SafeLoader):
             raise _refusal(f"{_short(node.value)}: allowed are finite numbers", node.start_mark)
         if isinstance(value, int) and abs(value) > MOST_INTEGER:
             raise _refusal(f"{_short(node.value)}: allowed are 64 bits", node.start_mark)
+        if node.tag in _NUMBERS and not _DECIMAL.fullmatch(node.value):
+            raise _refusal(
+                f"{_short(node.value)}: allowed are decimal numbers, as 12; a text has quotes",
+                node.start_mark,
+            )
         return value
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from outcast import analysis, cli, experiment, handed_in
 from outcast.analysis.capture.pcap import read_capture
@@ -51,6 +53,14 @@ def run(tmp_path) -> RunDirectory:
         ("[" * 500_000, r":1: .*nested more than 50 levels deep"),
         ("\n\na: .inf", r":3: \.inf: allowed are finite numbers"),
         ("a: 1.0e+999", "allowed are finite numbers"),
+        ("\nrivals: 010", r":2: 010: allowed are decimal numbers"),
+        ("a: [0x10]", "0x10: allowed are decimal numbers"),
+        ("a: 0b11", "0b11: allowed are decimal numbers"),
+        ("a: 1_000", "1_000: allowed are decimal numbers"),
+        ("a: 1_0.5", "1_0.5: allowed are decimal numbers"),
+        ("a: 1:30", "1:30: allowed are decimal numbers"),
+        ("1:30.5: a", "1:30.5: allowed are decimal numbers"),
+        ("a: !!int '010'", "010: allowed are decimal numbers"),
         ("a: " + "1" * 5000, "too many digits"),
         ("a: 1" + ":59" * 100_000, "too many digits"),
         ("a: 0x" + "f" * 30, "allowed are 64 bits"),
@@ -62,7 +72,7 @@ def run(tmp_path) -> RunDirectory:
         ("a: 2020-99-99", "month must be in"),
         ("a: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
     ],
-    ids=range(16),
+    ids=range(24),
 )
 def test_yaml_that_is_refused(text, said, tmp_path):
     path = tmp_path / "config.yaml"
@@ -344,3 +354,17 @@ def test_verbs_print_through_the_terminal_module():
             text = path.read_text()
             assert "click.echo" not in text, path
             assert "Console(" not in text, path
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63) + 1, 2**63 - 1))
+def test_decimal_numbers_are_read_as_they_were_written(number):
+    assert yaml.load(yaml.safe_dump([number]), handed_in.YamlLoader) == [number]
+
+
+@given(st.from_regex(r"[-+]?[0-9_]*[.:]?[0-9_xob]+", fullmatch=True))
+def test_a_number_that_is_read_is_the_one_that_people_read(text):
+    try:
+        value = yaml.load(text, handed_in.YamlLoader)
+    except yaml.YAMLError:
+        return
+    assert isinstance(value, str) or value == float(text.replace("_", "x"))
