@@ -13,14 +13,14 @@ The functions are loaded when they are first used, so that `import outcast` alon
 
 from __future__ import annotations
 
-import importlib
 import sys
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # `typing` alone would take most of the time of `import outcast`.
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
     from outcast.api.archives import Replay, pack, replay
     from outcast.api.commands import Executed, exec_in
@@ -136,6 +136,8 @@ def __getattr__(name: str) -> Any:
     """Loads a member when it is first used (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     module = importlib.import_module(_MODULES.get(name, "outcast.errors"))
     member = getattr(module, name)
     globals()[name] = member

@@ -2,7 +2,7 @@
 
 The exit statuses are a contract of the command line: 0 done; 1 the run failed; 2 bad usage or
 configuration; 3 the machine lacks a feature; 4 the run finished, but its captures or counters
-cannot be trusted.
+cannot be trusted; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -92,6 +92,12 @@ class FeatureMissingError(OutcastError):
     """The machine lacks a feature that the experiment needs. The text names it and its remedy."""
 
     exit_status = 3
+
+
+class StoppedError(OutcastError):
+    """Ctrl-C or a signal ended a verb."""
+
+    exit_status = 130
 
 
 class RunError(OutcastError):

@@ -7,6 +7,7 @@ import io
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,7 +17,7 @@ from controllers import slim
 from outcast import __version__, files
 from outcast.cli import shared, terminal
 from outcast.emulation.commands import leave_working_folder
-from outcast.errors import ConfigError, FeatureMissingError, OutcastError, shortened
+from outcast.errors import ConfigError, FeatureMissingError, OutcastError, StoppedError, shortened
 
 PROJECT = "outcast-testbed"
 """pip calls this program so; `outcast` on the Python package index is another one."""
@@ -30,6 +31,13 @@ VERBS = (
 
 class _Verbs(click.Group):
     """Finds a verb by its module's name, so that `--help` does not load the analysis."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the verb. Of click's own an interrupted one would begin with an empty line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise StoppedError("interrupted") from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -100,19 +108,25 @@ def pages_folder() -> Path | None:
     ),
 )
 @click.version_option(__version__, prog_name="outcast")
-def whole() -> None:
+@click.pass_context
+def whole(ctx: click.Context) -> None:
     """Reproduces the TCP Outcast problem, and any many-to-one unfairness at a switch."""
+    if ctx.obj is not None:
+        ctx.obj()
     # Planning, and reading a plan, take only its class Graph. This process is nobody else's.
     slim.slim(*slim.GRAPHS)
 
 
-def main(argv: list[str] | None = None) -> None:
-    """The `outcast` program; its exit statuses are those of outcast/errors.py."""
+def main(argv: list[str] | None = None, on_verb: Callable[[], None] | None = None) -> None:
+    """The `outcast` program; its exit statuses are those of outcast/errors.py.
+
+    `on_verb` is called when a verb's modules are imported and it begins.
+    """
     if sys.getfilesystemencoding() != "utf-8":
         _start_again_in_utf8()
     # What imports make stays. Looking through it for garbage takes a tenth of a verb's start.
     gc.set_threshold(_MANY_OBJECTS)
-    sys.exit(invoke(argv))
+    sys.exit(invoke(argv, on_verb))
 
 
 _MANY_OBJECTS = 300_000
@@ -129,11 +143,11 @@ def _start_again_in_utf8() -> NoReturn:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def invoke(argv: list[str] | None = None) -> int:
+def invoke(argv: list[str] | None = None, on_verb: Callable[[], None] | None = None) -> int:
     """Runs one verb and returns the exit status. An error is one line on standard error."""
     leave_working_folder(os.environ)
     try:
-        result: Any = whole.main(args=argv, prog_name="outcast", standalone_mode=False)
+        result: Any = whole.main(args=argv, prog_name="outcast", standalone_mode=False, obj=on_verb)
         # Flushed here because the disk may be full, which is an error like any other. There is no
         # stream if we were started with standard output closed.
         if sys.stdout is not None:
@@ -150,7 +164,7 @@ def invoke(argv: list[str] | None = None) -> int:
         return error.exit_status
     except (click.exceptions.Abort, KeyboardInterrupt):
         _complain("interrupted")
-        return 1
+        return StoppedError.exit_status
     except BrokenPipeError:
         # The reader of our output has ended, as in `outcast inspect | head`.
         sys.stderr.close()

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from outcast import units
 from outcast.cli import shared, terminal
-from outcast.errors import ConfigError, RunError, UntrustedError
+from outcast.errors import ConfigError, RunError, StoppedError, UntrustedError
 
 if TYPE_CHECKING:
     from outcast.api.run_sweep import Prepared
@@ -113,7 +113,7 @@ def command(
     try:
         result = run_sweep.carry_out(prepared, limits, progress=True)
     except KeyboardInterrupt:
-        raise RunError(f"interrupted; {_how_to_go_on(prepared.path, work.part)}") from None
+        raise StoppedError(f"interrupted; {_how_to_go_on(prepared.path, work.part)}") from None
     except RunError as error:
         # What is finished is kept, whatever ended the sweep.
         if (prepared.path / "sweep.yaml").exists():

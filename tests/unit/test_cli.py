@@ -1,6 +1,7 @@
 import errno
 import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -223,3 +224,42 @@ def test_a_verb_in_too_little_memory_says_so_in_one_line():
     assert done.returncode in (1, 2, 3)
     assert done.stderr.startswith("outcast: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+INTERRUPTING = """
+import os, signal, sys
+class AtImport:
+    def find_spec(name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, AtImport)
+from outcast.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "argv"),
+    [
+        ("outcast.cli", ["topo"]),
+        ("click", ["--version"]),
+        ("outcast.errors", ["topo"]),
+        ("outcast.cli.topo", ["--help"]),
+        ("outcast.cli.topo", ["topo", "--help"]),
+        ("yaml", ["topo", str(CONFIGS / "linear-12.yaml")]),
+        ("outcast.plan", ["run", str(CONFIGS / "linear-12.yaml"), "-o", "/nowhere/run"]),
+        ("polars", ["inspect", "."]),
+        ("numpy", ["sweep", "--merge", ".", str(CONFIGS / "fig3c.yaml")]),
+    ],
+)
+def test_an_interrupt_is_one_line_whatever_is_imported(module, argv, tmp_path):
+    program = [sys.executable, "-c", INTERRUPTING.format(module=module), *argv]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "outcast: interrupted\n")
+
+
+def test_an_interrupt_that_a_shell_ignores_is_ignored(tmp_path):
+    program = [sys.executable, "-c", INTERRUPTING.format(module="click"), "--version"]
+    ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
+    done = subprocess.run(program, capture_output=True, text=True, preexec_fn=ignore)
+    assert (done.returncode, done.stderr) == (0, "")
