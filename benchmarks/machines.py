@@ -8,8 +8,8 @@ busy by a process that counts. Nothing else should run meanwhile. The order is b
 machine that changes over an hour changes for all alike.
 
 A setting agrees if the interval of the ratio's geometric mean on each machine overlaps that on
-each other machine, no mean is over twice another, no interval reaches beyond twice or half of its
-mean, and the noise meter calls no run phase-locked.
+each other machine, no mean is over twice another, and no interval reaches beyond twice or half of
+its mean.
 The bounds were chosen before this command made any run. `--write` puts the table into
 docs/results/measured.json.
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import combinations
@@ -93,16 +92,9 @@ def mean(runs: Sequence[Run]) -> Interval:
     return central(values, "geometric")
 
 
-def regimes(runs: Sequence[Run]) -> Counter[str]:
-    """How many bottlenecks had which regime."""
-    return Counter(part.regime for run in runs for part in run.summary.noise.values())
-
-
 def agree(machines: Sequence[Sequence[Run]]) -> bool:
     """Whether a setting gives the same result on all machines, as the module's text says."""
     means = [mean(runs) for runs in machines]
-    if any(regimes(runs)["phase-locked"] for runs in machines):
-        return False
     return all(_alike(first, second) for first, second in combinations(means, 2))
 
 
@@ -134,15 +126,14 @@ def cells(title: str, machine: str, runs: Sequence[Run]) -> list[str]:
         machine,
         interval_text(interval.value, interval.low, interval.high),
         f"{min(ratios(runs)):.3g} to {max(ratios(runs)):.3g}",
-        ", ".join(f"{name}: {count}" for name, count in sorted(regimes(runs).items())),
         f"{fmean(spreads):.3f}" if spreads else "-",
         f"{fmean(run.summary.total_goodput_bps for run in runs) / 1e6:.1f}",
     ]
 
 
 HEAD = (
-    *("setting", "machine", "ratio", "least to greatest", "regimes of the runs"),
-    *("spread of gaps", "total goodput, Mbps"),
+    *("setting", "machine", "ratio", "least to greatest", "spread of gaps"),
+    "total goodput, Mbps",
 )
 
 

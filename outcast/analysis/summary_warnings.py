@@ -58,11 +58,6 @@ def warnings(
         *analysis.remarks,
         *analysis.manifest.warnings,
         *(_held(analysis) if analysis.manifest.tells_senders else []),
-        *(
-            f"phases at {egress}: {noise.sentence}"
-            for egress, noise in noises.items()
-            if noise.sentence.startswith(("phase-locked", "unknown, perhaps"))
-        ),
     ]
 
 
@@ -191,6 +186,5 @@ def _held(analysis: Analysis) -> list[str]:
     return [
         f"flow {held_by} from {record.src} ({record.hops} hops) held the link: more than "
         f"{HELD_SHARE:.0%} of the goodput, while each of the {len(others)} others ran into "
-        "timeouts. This is a phase that the flows locked into; another run can show the "
-        "opposite, so conclude from several (docs/limits.md)"
+        "timeouts (docs/limits.md)"
     ]

@@ -181,11 +181,7 @@ def command(
     for part in view.parts(result):
         terminal.console().print(part, highlight=False, soft_wrap=isinstance(part, str))
     if folder is not None:
-        from outcast.view import summary_words
-
-        run = result.save(folder, copy=copy)
-        terminal.echo_lines(summary_words.noise_lines(run))
-        shared.print_drawn(run.path)
+        shared.print_drawn(result.save(folder, copy=copy).path)
     if dropped is not None:
         _require_counter(result.joined, counted, dropped)
 

@@ -102,8 +102,6 @@ def command(
         if against is not None:
             drawn.axes[0].set_title(_named(center, against)[1], fontsize="small")
         save(drawn, output or _default(directory, averaged[0], figure))
-        for line in groups.remarks_on_noise(chosen):
-            terminal.tell(f"warning: {line}")
     elif form == "csv":
         terminal.echo(render.as_csv(summed), nl=False)
     elif form == "json":
@@ -144,7 +142,7 @@ def _print(
         )
     lines += [f"pooled over {key}: {', '.join(values)}" for key, values in mixed.items()]
     lines += [*groups.without_value(summed), *groups.remarks_on_losses(runs)]
-    lines += [*groups.remarks_on_intervals(runs), *groups.remarks_on_noise(runs)]
+    lines += groups.remarks_on_intervals(runs)
     if unmatched:
         lines.append(f"{unmatched} groups are left out, because only one of the sweeps has them")
     if missing := results.planned - results.runs.height:

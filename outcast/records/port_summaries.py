@@ -139,11 +139,7 @@ class PhaseSummary(handed_in.Record):
     before_others: list[float]
 
 
-Regime = Literal["phase-locked", "partly locked", "mixed", "unknown"]
-
-
 _Share = Annotated[float, Field(ge=0, le=1)]
-_Cosine = Annotated[float, Field(ge=-1, le=1)]
 _Positive = Annotated[float, Field(ge=0, le=1e12)]
 """Bounds of what is measured, because a summary may come from somebody else."""
 
@@ -152,28 +148,14 @@ class NoiseInput(handed_in.Record):
     """How full frames of one input came in while the output was busy."""
 
     arrivals: Count
-    spread: _Share | None
-    """0 if all came at the same phase between two departures, 1 if phases were even; null for too
-    few arrivals."""
-    kept: _Cosine | None
-    """The share of its phase that an input keeps over 64 to 256 packet times; null for too few
-    arrivals."""
-    lasts: _Positive | None
-    """Packet times after which less than 1/e of the phase is kept; null for too few."""
-    lasts_bound: Literal["is", "at least", "at most"]
+    kept: _Share | None
+    """The share of its phase between two departures that the input keeps: the mean cosine of the
+    turn between two arrivals 64 to 256 packet times apart; null for too few."""
 
 
 class NoiseSummary(handed_in.Record):
-    """How much noise an output saw. A packet time is that of a full frame."""
+    """How regular an output and its inputs were. A packet time is that of a full frame."""
 
-    regime: Regime
-    sentence: str = Field(max_length=1000)
-    """The regime in words, with its reason."""
-    kept: _Cosine | None
-    """The share of their phases that two inputs keep over 64 to 256 packet times, up to the queue;
-    null if it is not known."""
-    kept_by_arrivals: _Cosine | None = None
-    """As `kept`, but up to the captures of the inputs."""
     back_to_back: Count
     """Gaps between full frames of which the next one waited."""
     packet_time_us: _Positive | None
@@ -184,9 +166,6 @@ class NoiseSummary(handed_in.Record):
     """As `of_nominal`, but of their mean. Above 1 the port sent more slowly than its rate."""
     gap_spread: _Positive | None
     """From the 5th to the 95th percentile of these gaps, over their median."""
-    latency_kept: _Cosine | None
-    """The share of a phase that is kept from an input's capture to the queue."""
-    latency_told_by: Literal["setting", "idle packets"] | None
     inputs: dict[str, NoiseInput]
 
 

@@ -22,8 +22,6 @@ _NEVER_BY = ("seed",)
 _MOST_VALUES_NAMED = 6
 _MOST_COLUMNS_NAMED = 20
 """A refusal names no more columns than these, because it is one line."""
-_MOST_RUNS_NAMED = 3
-_VERDICT = re.compile(r"noise\.(.+)\.sentence")
 _USUAL = ("jain_index", "total_goodput_bps")
 _OF_PARTS = re.compile(
     r"classes\.\d+\.mean_goodput_bps|completions\.\d+\."
@@ -207,27 +205,6 @@ def remarks_on_losses(frame: pl.DataFrame) -> list[str]:
         "bottleneck (losses.elsewhere, and losses.bottleneck for those that it lost)"
     )
     return [text] if _lost_elsewhere(frame) else []
-
-
-def remarks_on_noise(frame: pl.DataFrame) -> list[str]:
-    """A sentence on each output at which runs were phase-locked, or perhaps, that names runs."""
-    lines = []
-    for column in frame.columns:
-        if (port := _VERDICT.fullmatch(column)) is None:
-            continue
-        counts = []
-        for words, begin in (("phase-locked", "phase-locked"), ("perhaps", "unknown, perhaps")):
-            is_so = pl.col(column).cast(pl.String).str.starts_with(begin)
-            if of_runs := frame.filter(is_so)["run"].to_list():
-                more = "; ..." if len(of_runs) > _MOST_RUNS_NAMED else ""
-                named = "; ".join(of_runs[:_MOST_RUNS_NAMED])
-                counts.append(f"{len(of_runs)} {words} ({named}{more})")
-        if counts:
-            lines.append(
-                f"phases at {port[1]}: of {frame.height} runs {' and '.join(counts)}; each such "
-                "run is one draw, and another can show the opposite (docs/noise.md)"
-            )
-    return lines
 
 
 COUNTED = {"asked": "analysis.from and to", "all active": "all flows active"}

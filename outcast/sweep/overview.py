@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from outcast.experiment import Experiment
 from outcast.sweep.dataset import is_compared
-from outcast.sweep.groups import Group, remarks_on_noise
+from outcast.sweep.groups import Group
 from outcast.sweep.labels import Labels
 from outcast.sweep.points import as_text
 from outcast.sweep.state import State
@@ -91,10 +91,7 @@ def _trust(sweep: State) -> Element:
     verdict = f"✓ {total} finished; captures and counters agree"
     if wrong:
         verdict = f"{'✗' if bad else '…'} Of {total}: {', '.join(wrong)}"
-    warnings = [
-        *(f"Warning: {line}" for line in remarks_on_noise(sweep.results.runs)),
-        *(f"Warning in {_named(runs)}: {text}" for text, runs in sweep.warnings.items()),
-    ]
+    warnings = [f"Warning in {_named(runs)}: {text}" for text, runs in sweep.warnings.items()]
     if warnings:
         verdict += f"; {counted(len(warnings), 'warning')}"
     begin = "Cannot be trusted and is in none of the means"

@@ -23,8 +23,7 @@ class State:
         planned: every run, in the order of the configuration.
         failures: by run name, why the run failed; only runs without a result.
         left: names of the runs that have neither a result nor a failure.
-        warnings: the warnings in the finished runs' summaries, with the runs' names. The verdicts
-            on phases are not among them (`groups.remarks_on_noise`).
+        warnings: the warnings in the finished runs' summaries, with the runs' names.
     """
 
     directory: SweepDirectory
@@ -68,8 +67,7 @@ def read_state(directory: SweepDirectory) -> State:
         if not run.trusted:
             untrusted[name] = "; ".join(run.reasons)
         for warning in dict.fromkeys(run.summary.warnings):
-            if not warning.startswith("phases at "):
-                warnings[warning].append(name)
+            warnings[warning].append(name)
         manifest = run.directory.read_manifest()
         kernel = manifest.kernel.get("release", "of unknown version")
         makers[f"outcast {manifest.outcast}, {manifest.engine} engine, Linux {kernel}"] += 1

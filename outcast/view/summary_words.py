@@ -7,6 +7,7 @@ from outcast.analysis.measure.losses import BEFORE_SENDING, where
 from outcast.analysis.measure.stationarity import change, fairness_change, rates_in
 from outcast.analysis.run_analysis import Interval
 from outcast.plan.grouping import GROUPINGS
+from outcast.records.captures import CapturesManifest
 from outcast.records.port_summaries import LossSummary, PortLosses
 from outcast.records.run import Run
 from outcast.records.summary import ClassSummary, CompletionSummary, LimitSummary, Summary, Window
@@ -48,17 +49,20 @@ def _outcast_classes(summary: Summary) -> tuple[str, str] | None:
     return (f"{classes[-1]}-hop", f"{classes[0]}-hop") if len(classes) > 1 else None
 
 
-def noise_lines(run: Run) -> list[str]:
-    """What the noise meter says of each output that several inputs feed.
+def draw_sentence(run: Run) -> str:
+    """That one run is one draw; empty for joined captures, whose draw was nobody's."""
+    if isinstance(manifest := run.manifest, CapturesManifest):
+        return ""
+    return (
+        f"one draw, of seed {manifest.seed}; `outcast sweep` over seeds shows how much runs differ"
+    )
 
-    Outputs that `Run.ways` leaves out are left out here too: their queues were never full.
-    """
-    outputs = {way.egress for way in run.ways.values()}
-    return [
-        f"phases at {egress}: {seen.sentence}"
-        for egress, seen in run.summary.noise.items()
-        if egress in outputs and sum(bool(way.arrivals) for way in seen.inputs.values()) > 1
-    ]
+
+PHASE_KEPT = (
+    "phase kept: the share of its place between two departures that an input has 64 to 256 packet "
+    "times later"
+)
+"""What `noise.PORT.inputs.PORT.kept` is."""
 
 
 def stationarity_sentence(run: Run) -> str:

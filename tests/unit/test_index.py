@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from outcast.errors import ConfigError
-from outcast.records.port_summaries import NoiseSummary
 from outcast.reproduce import recipe, reproduce
 from outcast.reproduce.result import (
     BurstRecord,
@@ -97,33 +96,6 @@ def test_warnings_of_runs_are_counted(sweep):
     text = page(sweep)
     assert f"Warning in 2 runs ({names[0]}, ...): odd" in text
     assert f"Warning in 1 run ({names[2]}): strange" in text
-
-
-def test_phases_are_one_line_that_names_runs(sweep, verb):
-    """The page and `outcast results` say so, also beside a figure."""
-    read = state.read_state(sweep)
-    names = [name for name in read.finished if name not in read.untrusted]
-    noise = NoiseSummary(
-        regime="unknown", sentence="", kept=None, kept_by_arrivals=None, back_to_back=0,
-        packet_time_us=None, of_nominal=None, gap_spread=None, latency_kept=None,
-        latency_told_by=None, inputs={},
-    ).model_dump(mode="json")  # fmt: skip
-    warnings = ("phase-locked: inputs keep 59%", "unknown, perhaps phase-locked: one input")
-    for name, sentence in zip(names[-2:], warnings, strict=True):
-
-        def tell(told: dict[str, Any], sentence: str = sentence) -> None:
-            told["warnings"].append(f"phases at s1-eth1: {sentence}")
-            told["noise"] = {"s1-eth1": noise | {"sentence": sentence}}
-
-        edit(sweep.run(name).summary, tell)
-    locked, perhaps = names[-2:]
-    said = f"phases at s1-eth1: of {{}} runs 1 phase-locked ({locked}) and 1 perhaps ({perhaps})"
-    text = page(sweep)
-    assert f"Warning: {said.format(16)}" in text
-    assert "Warning in" not in text
-    assert said.format(15) in verb("results", sweep.path).out
-    drawn = verb("results", sweep.path, "--value", "jain_index", "--figure", "bar")
-    assert f"warning: {said.format(15)}" in drawn.err
 
 
 @pytest.mark.parametrize("text", ["null", "[]", '"x"', '{"kind": 1}', "{"])

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from benchmarks import causes, meter, settings, stored
+from benchmarks import causes, settings, stored
 from outcast.records.run import Run
 from tests.golden import model
 from tests.golden.run_directory import write_run
@@ -50,18 +50,6 @@ def test_waits_are_summed_for_each_control_in_order():
     assert told["lone tail"] == "20.0 and 0.0 %"
     assert told["lone probes"] == "8 and 25 %"
     assert told["rivals before"] == "0 and 90 %"
-
-
-def test_how_far_seeds_disagree_is_told_by_regime():
-    class Metered(meter.Seen):
-        def is_all(self, regime: str) -> bool:
-            return self.title == regime
-
-    every = [Metered("mixed", [], [1.0, 2.0]), Metered("mixed", [], [2.0, 10.0])]
-    every.append(Metered("phase-locked", [], [0.01, 10.0]))
-    assert meter.apart(every, "mixed") == "2 to 5"
-    assert meter.apart(every, "phase-locked") == "1,000 to 1,000"
-    assert meter.apart(every, "partly locked") == "-"
 
 
 def test_a_row_of_settings_has_means_with_intervals(tmp_path):

@@ -393,8 +393,7 @@ def held_link(tried_again: int) -> model.Traffic:
 def test_a_flow_that_held_the_link_is_named(tmp_path, tried_again):
     directory = write_run(tmp_path / "run", held_link(tried_again), DURATION_NS)
     edit(directory.manifest, lambda tree: tree["effective"].update(min_rto_ns=2_000_000))
-    *of_flow, of_noise = analyze(directory).warnings
-    assert of_noise.startswith("phases at s1-eth1: unknown, perhaps phase-locked: one input")
+    of_flow = analyze(directory).warnings
     if tried_again < 5:
         assert of_flow == [], "one that had nothing to send did not lose to anybody"
     else:

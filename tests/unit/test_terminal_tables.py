@@ -49,18 +49,21 @@ def test_ecn_marks_are_told(run):
     assert words.marks_sentence(marked) == "marked with ECN: a 1,234 packets"
 
 
-def test_phases_are_told_where_inputs_meet(run):
-    assert len(words.noise_lines(run)) == 1
+def test_one_run_says_once_that_it_is_one_draw(run):
+    draw = f"one draw, of seed {run.manifest.seed}; `outcast sweep` over seeds shows how much"
+    shown = text_of(tables.render(run.directory), width=400)
+    assert shown.count("one draw") == shown.count(draw) == 1
+
+
+def test_the_share_of_its_phase_that_an_input_keeps_is_in_its_row(run):
     (noise,) = run.summary.noise.values()
-    first, *others = noise.inputs
-    silent = noise.inputs[first].model_copy(update={"arrivals": 0})
-    alone = {first: noise.inputs[first], **dict.fromkeys(others, silent)}
-    own = Run(run.directory)
-    summary = run.summary.model_copy(
-        update={"noise": {"s1-eth1": noise.model_copy(update={"inputs": alone})}}
-    )
-    object.__setattr__(own, "summary", summary)
-    assert words.noise_lines(own) == []
+    known = {port: seen.kept for port, seen in noise.inputs.items() if seen.kept is not None}
+    shown = text_of(tables.render(run.directory), width=400)
+    assert "64 to 256 packet times later" in shown
+    for port, kept in known.items():
+        (row,) = (line for line in shown.splitlines() if line.split()[:1] == [port])
+        assert row.split()[-1] == f"{kept:.0%}"
+    assert known
 
 
 def test_what_a_note_told_before_the_traffic_is_named_only(run, monkeypatch):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from outcast.analysis.compiled import I64
-from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import utilisation
 from outcast.analysis.measure.losses import lost_to_the_link
-from outcast.analysis.measure.noise import noise, regime_of
+from outcast.analysis.measure.noise import noise
 from outcast.analysis.measure.phase import packet_time_ns, phases
 from outcast.analysis.measure.queue import replay, switch_latency_ns
 from outcast.analysis.measure.queue_levels import capacity
@@ -16,9 +15,6 @@ from outcast.analysis.measure.service_classes import service_classes
 from outcast.analysis.measure.spreads import in_unit, length_spread, sojourn_spread
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis
-from outcast.experiment.engine import properties
-from outcast.experiment.queues import WITH_CLASSES
-from outcast.plan import grouping
 from outcast.records.link_rate import steps_of
 from outcast.records.port_summaries import (
     CapacitySummary,
@@ -27,9 +23,6 @@ from outcast.records.port_summaries import (
     PhaseSummary,
     QueueSummary,
 )
-
-LEAST_EXPLAINED = 0.95
-"""Share of packets that a drop-tail model must explain before an unknown queue counts as one."""
 
 
 def queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
@@ -91,39 +84,20 @@ def _marks(analysis: Analysis, port: PortAnalysis) -> int | None:
 
 
 def noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
-    """How regular the output and its inputs are, and whether the run's shares are one draw."""
-    queue = port.record.queue
-    # Nodes of the virtual engine take no time, so what was set is all that varies.
-    is_virtual = properties(analysis.manifest.engine).virtual_clock
-    measured = noise(
-        port.joined,
-        port.queue,
-        0,
-        delay_ns=_greatest_delay_ns(port),
-        jitter_ns=queue.jitter_ns if is_virtual else None,
-    )
-    gaps, latency = measured.gaps, measured.latency
-    dropped = bool((port.joined.verdict == Verdict.DROPPED).any())
-    regime, sentence = regime_of(measured, _is_drop_tail(port), dropped, queue.kind in WITH_CLASSES)
+    """How regular the output is, and the share of its phase that each input keeps."""
+    latest_ns = _greatest_delay_ns(port) + (port.record.queue.jitter_ns or 0)
+    measured = noise(port.joined, 0, latest_ns)
+    gaps = measured.gaps
     return NoiseSummary(
-        regime=regime,
-        sentence=sentence,
-        kept=_rounded(measured.kept),
-        kept_by_arrivals=_rounded(measured.kept_by_arrivals),
         back_to_back=0 if gaps is None else gaps.count,
         packet_time_us=None if gaps is None else round(gaps.packet_ns / 1e3, 4),
         of_nominal=None if gaps is None else _of_nominal(analysis, port, gaps.packet_ns),
         mean_of_nominal=None if gaps is None else _of_nominal(analysis, port, gaps.mean_ns),
         gap_spread=None if gaps is None else round(gaps.spread, 4),
-        latency_kept=None if latency is None else round(latency.kept, 4),
-        latency_told_by=None if latency is None else latency.told_by,
         inputs={
             port.joined.inputs[index]: NoiseInput(
                 arrivals=phase.arrivals,
-                spread=_rounded(phase.spread),
-                kept=_rounded(phase.kept),
-                lasts=None if phase.lasts is None else round(phase.lasts, 1),
-                lasts_bound=phase.bound,
+                kept=None if phase.kept is None else round(phase.kept, 4),
             )
             for index, phase in measured.phases.items()
         },
@@ -147,22 +121,6 @@ def _greatest_delay_ns(port: PortAnalysis) -> int:
     forwarded = port.joined.left_as >= 0
     delays = port.reached_ns[forwarded] - port.joined.arrivals.stamp_ns[forwarded]
     return int(delays.max(initial=0))
-
-
-def _is_drop_tail(port: PortAnalysis) -> bool | None:
-    """Whether a queue drops exactly what finds it full. Of captures, their drops tell."""
-    if port.record.queue.kind != grouping.UNKNOWN:
-        return port.record.queue.drops == "at_limit"
-    latency_ns = switch_latency_ns(port.joined, port.queue, 0)
-    levels = (
-        capacity(port.joined, queue, 0) for queue in (port.queue, replay(port.joined, latency_ns))
-    )
-    explained = any(level.confidence >= LEAST_EXPLAINED for level in levels if level is not None)
-    return True if explained else None
-
-
-def _rounded(share: float | None) -> float | None:
-    return None if share is None else round(share, 4)
 
 
 def phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:

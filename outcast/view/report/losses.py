@@ -1,6 +1,6 @@
 """The report's parts on queues: drops, who is lost, noise at the inputs, classes of service."""
 
-from outcast.records.port_summaries import NoiseInput, NoiseSummary
+from outcast.records.port_summaries import NoiseSummary
 from outcast.records.run import Run
 from outcast.view import summary_words as words
 from outcast.view.figures.drops import CHAIN_LENGTHS, chain_counts
@@ -144,47 +144,30 @@ def noise(run: Run) -> Element | None:
         return None
     parts: list[Part] = []
     for egress, summary in summaries.items():
-        parts.append(element("p", f"Phases at {egress}: {summary.sentence}."))
-        parts += [element("p", text) for text in _departures(summary)]
+        parts += [element("p", text) for text in _departures(egress, summary)]
         rows: list[list[Part]] = [
-            [port, *_row(seen)] for port, seen in summary.inputs.items() if seen.arrivals
+            [port, f"{seen.arrivals:,}", words.number(seen.kept, ".1%")]
+            for port, seen in summary.inputs.items()
+            if seen.arrivals
         ]
         if rows:
-            head = ["input", "arrivals", "spread", "phase kept", "phase lasts (packet times)"]
+            head = ["input", "arrivals", "phase kept"]
             parts.append(table(f"Phases of full frames to {egress}", head, rows))
-    return section("noise", "Noise", *parts)
+    if not parts:
+        return None
+    return section("noise", "Noise", *parts, note(f"{words.begun(words.PHASE_KEPT)}."))
 
 
-def _row(seen: NoiseInput) -> list[str]:
-    """What one input showed, in words: arrivals, spread, the share kept, and how long it lasts."""
-    share = [words.number(value, ".1%") for value in (seen.spread, seen.kept)]
-    bound = "" if seen.lasts is None or seen.lasts_bound == "is" else f"{seen.lasts_bound} "
-    return [f"{seen.arrivals:,}", *share, f"{bound}{words.number(seen.lasts, ',.0f')}"]
-
-
-_TOLD_BY = {
-    "setting": "by the settings of its port",
-    "idle packets": "by packets that found the output idle",
-}
-
-
-def _departures(summary: NoiseSummary) -> list[str]:
+def _departures(egress: str, summary: NoiseSummary) -> list[str]:
     if summary.packet_time_us is None or summary.gap_spread is None:
         return []
     nominal = ""
     if summary.of_nominal is not None:
         nominal = f" ({summary.of_nominal:.4f} times what the link's rate says)"
-    texts = [
-        f"Full frames left {summary.packet_time_us:.6g} µs apart{nominal}. Nine of ten of these "
-        f"{summary.back_to_back:,} gaps lie within {summary.gap_spread:.2%} of one another."
+    return [
+        f"Full frames left {egress} {summary.packet_time_us:.6g} µs apart{nominal}. Nine of ten of "
+        f"these {summary.back_to_back:,} gaps lie within {summary.gap_spread:.2%} of one another."
     ]
-    if summary.latency_kept is not None:
-        how = _TOLD_BY.get(summary.latency_told_by or "", "")
-        texts.append(
-            f"On the way from an input to the queue {summary.latency_kept:.1%} of a phase is kept, "
-            f"{how}."
-        )
-    return texts
 
 
 def service_classes(run: Run) -> Element | None:

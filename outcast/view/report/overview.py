@@ -98,10 +98,9 @@ def _result(run: Run) -> str:
 
 
 def _doubt(run: Run) -> str:
-    """How sure the result is: what the noise meter says, and losses that the tables lack."""
-    text = ""
-    if run.manifest.flows and (lines := words.noise_lines(run)):
-        text += f" How sure that is: {lines[0].rstrip('.')}."
+    """How sure the result is: that it is one draw, and losses that the tables lack."""
+    draw = words.draw_sentence(run)
+    text = f" {words.begun(draw)}." if draw else ""
     losses = run.summary.losses
     if losses is not None and losses.elsewhere > losses.bottleneck:
         text += (

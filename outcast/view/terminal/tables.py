@@ -12,7 +12,7 @@ from rich.text import Text
 from outcast.plan.grouping import controls, title
 from outcast.plan.hints import beforehand
 from outcast.records.port_summaries import LossSummary
-from outcast.records.run import Run
+from outcast.records.run import Run, Way
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import CompletionSummary, ProbeSummary, ProgramSummary, Summary
 from outcast.units import format_bps
@@ -60,14 +60,14 @@ def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableT
     parts += ["", _port_table(run)]
     if (of_classes := service_classes.table(summary)) is not None:
         parts += ["", of_classes]
-    if phases := [line for line in words.noise_lines(run) if line not in summary.warnings]:
-        parts += ["", *map(Text, phases)]
     if summary.losses is not None and summary.losses.elsewhere:
         parts += ["", _titled("losses of every port", _loss_table(summary.losses), summary)]
     happened = [f"at {moment.t_s:.7g} s {moment.text}" for moment in moments(run)]
     if happened or run.rates.ports:
         parts += ["", *(Text(line) for line in (*happened[:MOST_ROWS], *trace_sentences(run)))]
     parts += ["", _trust(summary)]
+    if draw := words.draw_sentence(run):
+        parts.append(Text(draw))
     parts += _warnings(run, notes_shown=notes_shown)
     return Group(*parts)
 
@@ -262,11 +262,14 @@ def _group_table(run: Run, flows: pl.DataFrame) -> Table:
 
 def _port_table(run: Run) -> Table:
     # A port can feed several outputs, and has a row for each.
+    summary = run.summary
     is_told = len(run.manifest.bottlenecks) > 1
     of_flows = ("flows of",) if run.manifest.tells_senders else ()
+    kept = {key: _phase_kept(summary, way) for key, way in run.ways.items()}
+    of_phase = ("phase\nkept",) if any(share is not None for share in kept.values()) else ()
     table = _table(
         *("input port", *(("output",) if is_told else ()), *of_flows),
-        *("packets", "dropped", "rate", "longest\nchain", "blackouts"),
+        *("packets", "dropped", "rate", "longest\nchain", "blackouts", *of_phase),
         left=("input port", "output", "flows of"),
         wrapped=of_flows,
     )
@@ -280,10 +283,19 @@ def _port_table(run: Run) -> Table:
             words.share(part.dropped, part.packets),
             str(part.longest_chain),
             str(part.blackouts),
+            *((words.number(kept[key], ".0%"),) if of_phase else ()),
         )
+    captions = [words.PHASE_KEPT] if of_phase else []
     if len(run.ways) < len(run.summary.drops):
-        table.caption = "rows without a drop are left out; summary.json has them"
+        captions.append("rows without a drop are left out; summary.json has them")
+    table.caption = "; ".join(captions) or None
     return table
+
+
+def _phase_kept(summary: Summary, way: Way) -> float | None:
+    noise = summary.noise.get(way.egress)
+    seen = None if noise is None else noise.inputs.get(way.ingress)
+    return None if seen is None else seen.kept
 
 
 def _stream_table(run: Run, streams: pl.DataFrame) -> Table:
