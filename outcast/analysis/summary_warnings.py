@@ -82,23 +82,32 @@ def _idle(
     limited: Mapping[str, LimitSummary],
     losses: LossSummary | None,
 ) -> list[str]:
-    """A line on each port that was idle though flows had data, and crossed no busy port."""
+    """A line on each port that was idle, or whose queue was, though flows had data.
+
+    Those count that cross no busy port, and no other port whose queue was used.
+    """
     links = {link.port: link.within for link in analysis.counters.links}
     used = {port: part.utilisation or 0.0 for port, part in queues.items() if port in links}
     busy = {
         flow for port, share in used.items() if share > 1 - MOST_IDLE for flow in links[port].flows
     }
+    frames = {port.record.egress: port.record.queue.frame_bytes for port in analysis.ports}
+    lengths = {port: part.length_bytes for port, part in queues.items()}
+    queued = {port for port, part in lengths.items() if part is None or part.p99 > frames[port]}
+    waited = {flow for port in queued if port in links for flow in links[port].flows}
     lines: list[str] = []
     for egress in used:
-        mine = {*links[egress].flows} - busy
+        is_unused, share = egress not in queued, queues[egress].utilisation
+        mine = {*links[egress].flows} - (waited if is_unused else set())
+        mine -= busy if used[egress] < 1 - MOST_IDLE else set()
         wanting = {flow: part for flow, part in limited.items() if int(flow) in mine}
         answers = {
             port: used.get(port, utilisation(analysis, link))
             for port, link in links.items()
             if not mine.isdisjoint(link.acknowledged)
         }
-        told, share = analysis.manifest.warnings, queues[egress].utilisation
-        lines += idle_warnings(egress, share, wanting, losses, told, answers)
+        told = analysis.manifest.warnings
+        lines += idle_warnings(egress, share, is_unused, wanting, losses, told, answers)
     return lines
 
 

@@ -17,6 +17,7 @@ from outcast.plan.model import Plan
 from outcast.plan.moved import moved, states
 from outcast.plan.needs import buffer_warnings
 from outcast.plan.round_trips import base_rtt_ns
+from outcast.plan.sender_ports import held_at_senders
 from outcast.plan.trace_frames import smaller_frames
 from outcast.units import format_rate, format_size, format_time, round_rate, round_time
 
@@ -34,6 +35,7 @@ def beforehand(experiment: Experiment, plan: Plan, engine: EngineChoice) -> list
 def hints(experiment: Experiment, plan: Plan) -> list[str]:
     """A line on each such thing: another bottleneck, small buffers, no marks, too short a run."""
     return [
+        *held_at_senders(experiment, plan),
         *moved(experiment, plan),
         *buffer_warnings(experiment, plan),
         *_unmarked(experiment, plan),

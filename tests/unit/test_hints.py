@@ -65,7 +65,7 @@ def test_a_run_shorter_than_ten_round_trips():
     assert line.endswith("for 10 of them set duration to 3040ms or more")
     assert told(*SLOW, "duration=4s") == []
     # A flow of a size ends when it is done.
-    assert told(*SLOW, "flows=[{from: 2-hop, bytes: 1KB}]") == []
+    assert told(*SLOW, "flows=[{from: 3-hop, bytes: 1KB}]") == []
 
 
 def test_a_buffer_that_holds_less_than_the_path():

@@ -17,6 +17,7 @@ import polars as pl
 from outcast.analysis.measure.losses import where
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan import moved
+from outcast.plan.sender_ports import HELD
 from outcast.records.counters import HostCounters
 from outcast.records.flows import FlowRecord, QueueRecord
 from outcast.records.port_summaries import LossSummary, NoiseSummary
@@ -193,17 +194,21 @@ def slow_warnings(egress: str, queue: QueueRecord, noises: Mapping[str, NoiseSum
 def idle_warnings(
     egress: str,
     utilisation: float | None,
+    is_unused: bool,
     limited: Mapping[str, LimitSummary],
     losses: LossSummary | None,
     told: Sequence[str],
     answers: Mapping[str, float],
 ) -> list[str]:
-    """A line if a bottleneck sent little although its flows had data to send.
+    """A line if a bottleneck or its queue (`is_unused`) had little to do though flows had data.
 
-    Warnings `told` before the run may name another bottleneck. `answers` has the utilisation of
+    Warnings `told` before the run may say where packets wait. `answers` has the utilisation of
     each port that acknowledgements leave by.
     """
-    if utilisation is None or not limited or 1 - utilisation <= MOST_IDLE:
+    if utilisation is None or not limited:
+        return []
+    is_idle = 1 - utilisation > MOST_IDLE
+    if not (is_idle or is_unused):
         return []
     wanting = [part.network + part.timeout for part in limited.values()]
     if max(wanting) < 1 - MOST_ELSEWHERE:
@@ -212,7 +217,7 @@ def idle_warnings(
     share, fullest = max(((share, port) for port, share in answers.items()), default=(0.0, ""))
     if share >= _LEAST_FULL:
         why = f"acknowledgements waited at {fullest}, which was busy for {share:.0%} of the time"
-    elif known := [line for line in told if line.startswith(moved.STARTS)]:
+    elif known := [line for line in told if line.startswith((HELD, moved.STARTS))]:
         why = known[0].partition(";")[0]
     elif waited >= _LEAST_WAITED:
         why = f"a flow waited for timeouts for {waited:.0%} of its time on average"
@@ -224,5 +229,7 @@ def idle_warnings(
         why = f"packets waited and were lost elsewhere: {where(losses)}"
     else:
         why = "small congestion windows, or a queue elsewhere, held them back"
-    idle = f"{egress} was idle for {1 - utilisation:.0%} of the time, though flows had data to send"
-    return [f"{idle}; {why}"]
+    what = f"{egress} was idle for {1 - utilisation:.0%} of the time"
+    if not is_idle:
+        what = f"the queue of {egress} was not used (one packet at most for 99% of the time)"
+    return [f"{what}, though flows had data to send; {why}"]
