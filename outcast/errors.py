@@ -54,7 +54,7 @@ def without_folder(text: str) -> str:
 
 
 _COMMAND_CHARACTERS = 60
-_OUTPUT_CHARACTERS = 400
+_OUTPUT_CHARACTERS = 1000
 
 
 class OutcastError(Exception):

@@ -249,9 +249,7 @@ class Changer(ThreadPart):
             for trace in self.rates().ports
             if trace.skipped or trace.latest_ns > LATE_NS
         ]
-        remaining = [
-            change for change in self._changes[len(self._applied) :] if change.event is not None
-        ]
+        remaining = self._changes[len(self._applied) :]
         if remaining:
             lines.append(
                 f"events.{remaining[0].event} at {remaining[0].at_ns / 1e9:g} s was not reached, "

@@ -24,7 +24,7 @@ from outcast.emulation.multipath import Subflows
 from outcast.emulation.part import Context, Part, Record
 from outcast.emulation.sockets import SocketSample, listens, sample_sockets
 from outcast.errors import DeadlineError, ReadBackError, RunError, gist
-from outcast.plan import ports
+from outcast.plan import events, ports
 from outcast.plan.flows import Flow, families_of
 from outcast.records.effective import Start
 
@@ -65,6 +65,8 @@ class Flows(Part):
         start_afterwards: whether the start is set when all have connected; else it is set
             beforehand.
         syn_rounds: how many times a flow may have to send its SYN, because queues drop it.
+        cut_off: flows whose clients are ended after `duration_ns`, because a link that is down
+            keeps what they hold.
     """
 
     flows: Sequence[Flow]
@@ -76,11 +78,14 @@ class Flows(Part):
     seed: int = 0
     start_afterwards: bool = False
     syn_rounds: int = 1
+    cut_off: Collection[int] = ()
+    duration_ns: int = 0
     clients: dict[int, Process] = field(default_factory=dict)
     subflows: Subflows = field(default_factory=dict)
     _began_ns: int = 0
     _connect_ns: int = 0
     _deadline_ns: int = 0
+    _over_ns: int = 0
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -258,11 +263,23 @@ class Flows(Part):
     def start(self, t_start_ns: int) -> None:
         """Lets the kernel read what comes to the servers (see receivers.read_at_once)."""
         receivers.read_at_once(server.popen.pid for server in self.lasting)
+        self._over_ns = t_start_ns + self.duration_ns
+
+    def running(self) -> list[str]:
+        """As `Part.running`. Ends the clients of flows that are cut off when their time is over."""
+        if time.time_ns() >= self._over_ns:
+            for number in self.cut_off:
+                client = self.clients[number]
+                if client.popen.poll() is None:
+                    client.end(signal.SIGKILL, SERVER_END_S)
+                    self.ending.remove(client)
+        return super().running()
 
     def finish(self) -> Record:
         """Checks that every client did what was asked for. Raises as `check_client`."""
         for flow in self.flows:
-            check_client(flow, self.clients[flow.flow])
+            if self.clients[flow.flow] in self.ending:
+                check_client(flow, self.clients[flow.flow])
         return Record()
 
     def end(self) -> None:
@@ -297,6 +314,8 @@ def flows_of(run: Context) -> Flows:
         run.experiment.seed,
         afterwards,
         syn_rounds,
+        events.cut_off(run.experiment, run.plan),
+        run.experiment.duration_ns,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from pydantic import ValidationError
@@ -36,8 +37,7 @@ class Change:
 
     Attributes:
         at_ns: when, after the traffic's start.
-        event: the event's place in the configuration; None where the run itself brings a link back
-            at the end of the duration.
+        event: the event's place in the configuration.
         node, neighbour: the direction of the link: the node that sends, and the one that receives.
         value: its new value; of `up` 0 or 1.
         before, after: all settings of the port.
@@ -47,7 +47,7 @@ class Change:
     """
 
     at_ns: int
-    event: int | None
+    event: int
     node: str
     neighbour: str
     port: str
@@ -98,9 +98,6 @@ def port_traces(experiment: Experiment, plan: Plan) -> tuple[PortTrace, ...]:
 def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
     """Every change of a run, in the order of time.
 
-    A link that is down when the duration ends comes up again then, because otherwise no sender
-    could hand over what it still holds.
-
     Raises ConfigError: an event names a link that is not there, or asks for what the port
     cannot do.
     """
@@ -111,13 +108,24 @@ def changes(experiment: Experiment, plan: Plan) -> tuple[Change, ...]:
             planner.take(number, event, direction)
         if event.up is not None:
             _note_up(event, number, down)
-    again = [
-        replace(change, at_ns=experiment.duration_ns, event=None, value=1)
-        for ends, number in down.items()
-        for change in planner.planned
-        if change.event == number and {change.node, change.neighbour} == ends
-    ]
-    return (*planner.planned, *again)
+    return tuple(planner.planned)
+
+
+def cut_off(experiment: Experiment, plan: Plan) -> frozenset[int]:
+    """The flows that cannot hand over what they hold at the end of the duration.
+
+    A link on one of their ways is down then, and stays down.
+    """
+    down: set[frozenset[str]] = set()
+    for event in sorted(experiment.events, key=lambda event: event.at_ns):
+        if event.up is not None:
+            (down.discard if event.up else down.add)(frozenset(event.between or ()))
+    return frozenset(
+        flow.flow
+        for flow in plan.flows
+        if down
+        and any(frozenset(hop) in down for way in plan.flow_ways(flow) for hop in pairwise(way))
+    )
 
 
 class _Planner:

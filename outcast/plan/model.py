@@ -216,6 +216,17 @@ class Plan:
             return every_way(self.graph, self.routes, src, dst)
         return [self.path(src, dst, flow)]
 
+    def flow_ways(self, flow: Flow) -> list[list[str]]:
+        """Every path that packets and acknowledgements of a flow may take."""
+        packet, mptcp = flow.five_tuple, flow.transport.mptcp
+        if mptcp is None:
+            there, back = (flow.src, flow.dst, packet), (flow.dst, flow.src, packet.reversed())
+            return [*self.ways(*there), *self.ways(*back)]
+        # The kernel picks the ports of subflows.
+        own = self.interfaces(flow.src) if mptcp.over == "interfaces" else [flow.src]
+        ends = [pair for name in own for pair in ((name, flow.dst), (flow.dst, name))]
+        return [way for pair in ends for way in every_way(self.graph, self.routes, *pair)]
+
     @property
     def openflow(self) -> str:
         """The OpenFlow version that the switches speak, as ovs-vsctl(8) names it."""

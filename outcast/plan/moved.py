@@ -311,7 +311,7 @@ def states(experiment: Experiment, plan: Plan, hops: Collection[Hop]) -> Iterato
     }
     whys = {0: ""}
     for change in events.changes(experiment, plan):
-        if change.event is not None and change.what in ("rate_bps", "up", "policer_bps"):
+        if change.what in ("rate_bps", "up", "policer_bps"):
             whys.setdefault(change.at_ns, f"events.{change.event}")
             direction = (change.node, change.neighbour)
             if change.what == "policer_bps":

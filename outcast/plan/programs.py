@@ -193,7 +193,10 @@ def fill(word: str, hosts: Mapping[str, Sequence[str]], where: str) -> tuple[str
         name, form = match[1], ""
         if name not in hosts and name.rpartition(".")[2] in _FORMS:
             name, _, form = name.rpartition(".")
-        require_host(hosts, name, where)
+        try:
+            require_host(hosts, name, where)
+        except ConfigError as error:
+            raise ConfigError(f"{error}; for braces write {{{text}}}") from None
         named.append(name)
         return _in_form(hosts[name], form, f"{where}: {text}")
 

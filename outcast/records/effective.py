@@ -180,8 +180,7 @@ class AppliedChange:
     """One change of a link or queue during the run.
 
     Attributes:
-        event: the event's place in the configuration's `events`; None where the run itself brought
-            a link back at the end of the duration.
+        event: the event's place in the configuration's `events`.
         at_ns: when it was planned, after the traffic's start.
         applied_ns: when the kernel had made it; None where all flows had ended before its time.
         node, neighbour: the direction of the link: the node that sends, and the one that receives.
@@ -190,7 +189,7 @@ class AppliedChange:
         shown: the value that was read back; None where it was not made.
     """
 
-    event: int | None
+    event: int
     at_ns: int
     applied_ns: int | None
     node: str

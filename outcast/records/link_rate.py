@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from outcast.records.captures import AnyManifest
 from outcast.records.counters import Rates
+from outcast.units import MOST_SPAN_NS
 
 FIRST_NS = -(1 << 60)
 """The time from which on the first rate holds: before everything else in a run."""
@@ -96,7 +97,7 @@ def steps_of(manifest: AnyManifest, port: str, what: str) -> list[tuple[int, int
 def down_spans_ns(manifest: AnyManifest, port: str) -> Sequence[tuple[int, int]]:
     """When a port's link was down: from and until, after the traffic's start.
 
-    A link that did not come up again is down until the traffic's end.
+    A link that did not come up again is down for as long as a run can last.
     """
     spans = []
     since: int | None = None
@@ -107,5 +108,5 @@ def down_spans_ns(manifest: AnyManifest, port: str) -> Sequence[tuple[int, int]]
             spans.append((since, t_ns))
             since = None
     if since is not None:
-        spans.append((since, manifest.traffic.t_end_ns - manifest.traffic.t_start_ns))
+        spans.append((since, MOST_SPAN_NS))
     return spans

@@ -48,8 +48,7 @@ def moments(run: Run, only: Collection[str] = (), ports: Set[str] = frozenset())
     duration_ns = run.manifest.traffic.duration_ns
     by_event: dict[tuple[int, int], list[AppliedChange]] = defaultdict(list)
     for change in run.manifest.changes:
-        wanted = not only or change.what in only
-        if wanted and change.applied_ns is not None and change.event is not None:
+        if (not only or change.what in only) and change.applied_ns is not None:
             by_event[change.at_ns, change.event].append(change)
     texts = []
     for (at_ns, _), changes in sorted(by_event.items()):
@@ -72,7 +71,7 @@ def moments(run: Run, only: Collection[str] = (), ports: Set[str] = frozenset())
 def _words(run: Run, change: AppliedChange) -> str:
     value = change.shown or 0
     if change.what == "policer_bps":
-        event = dict(enumerate(run.experiment.events)).get(change.event or 0)
+        event = dict(enumerate(run.experiment.events)).get(change.event)
         given = event and event.policer
         burst = f", burst {format_size(given.burst_bytes)}" if given else ""
         return f"policer {round_rate(value)}{burst}"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,6 +103,11 @@ def test_planned_flows_decide_the_bottleneck(tmp_path):
     [
         ("programs.1.host=h9", "programs.1.host: no host 'h9'; allowed are h1, h2, h3, h4, h5"),
         ("programs.1.command=[curl, '{h9}']", "programs.1.command.1: no host 'h9'; allowed are h1"),
+        (
+            "programs.1.command=[curl, -w, '%{http_code}']",
+            "programs.1.command.2: no host 'http_code'; allowed are h1, h2, h3, h4, h5; for braces "
+            "write {{http_code}}",
+        ),
         ("programs.1.command=[curl, '{']", "programs.1.command.1: '{' has a brace alone; allowed"),
         ("programs.1.to=[x]", "programs.1.to: no host 'x'"),
         ("programs.1.name=web", "programs.1.name: web is another program's name"),
@@ -359,6 +365,42 @@ def run_runner(tmp_path: Path, asked_for: dict[str, Any]) -> subprocess.Popen[by
 def results(tmp_path: Path) -> list[ExecutionRecord]:
     lines = (tmp_path / "result").read_text(encoding="utf-8").splitlines()
     return [ExecutionRecord.model_validate_json(line) for line in lines]
+
+
+def test_a_runner_whose_disk_is_full_says_so_by_its_status(tmp_path):
+    (tmp_path / "result").symlink_to("/dev/full")
+    runs = run_runner(tmp_path, task(tmp_path, "seq 20 >&2; exit 1"))
+    assert runs.wait(60) == runner.DISK_FULL
+    (tmp_path / "result").unlink()
+    (tmp_path / "result").write_text('{"number": 0, "t_st', encoding="ascii")
+    assert failure(tmp_path, runs) == (
+        "program bad at h1 (sh -c true): filled the disk that it writes to: "
+        + " / ".join(map(str, range(11, 21)))
+    )
+
+
+def test_the_last_ten_lines_of_a_program_that_failed_are_told(tmp_path):
+    runs = run_runner(tmp_path, task(tmp_path, f"seq 20; echo {'x' * 200}; exit 5"))
+    assert runs.wait(60) == 1
+    said = failure(tmp_path, runs)
+    numbers = " / ".join(map(str, range(12, 21)))
+    assert said.startswith(f"program bad at h1 (sh -c true): exit status 5: {numbers} / xxx")
+    assert said.endswith("x")
+    assert " ... " in said
+    assert len(said) < 300
+
+
+def failure(tmp_path: Path, runs: subprocess.Popen[bytes]) -> str:
+    """What a run says of a program whose runner has ended."""
+    plan = make_plan(asked(tmp_path))
+    program = replace(plan.programs[1], name="bad", host="h1", argv=("sh", "-c", "true"), repeat=1)
+    process = Process("runner", (), runs, tmp_path / "said", tmp_path / "errors")
+    (tmp_path / "errors").touch()
+    running = launch._Running(
+        program, process, tmp_path, tmp_path / "result", tmp_path / "outputs", frozenset()
+    )
+    programs = launch.UserPrograms(SimpleNamespace(scratch=tmp_path))
+    return str(programs._failure(running))
 
 
 def ran(tmp_path: Path, script: str, status: int = 0, **changes: Any) -> list[ExecutionRecord]:

@@ -90,12 +90,23 @@ def test_a_link_fails_and_comes_back(tmp_path):
     assert bins["utilisation"].to_list() == [None]
 
 
-def test_a_link_that_stays_down_is_back_when_the_duration_is_over(tmp_path):
+def test_a_link_that_is_down_at_the_end_stays_down(tmp_path):
     run(tmp_path / "run", "duration=200ms", "events=[{at: 60ms, between: [s1, s2], up: false}]")
-    *_, last = RunDirectory(tmp_path / "run").read_manifest().changes
-    assert (last.event, last.what, last.at_ns, last.shown) == (None, "up", 200 * MS, 1)
+    manifest = RunDirectory(tmp_path / "run").read_manifest()
+    assert [(c.what, c.at_ns, c.shown) for c in manifest.changes] == [("up", 60 * MS, 0)] * 2
     assert goodput_bps(tmp_path / "run", 80, 200, 1) == 0
     assert goodput_bps(tmp_path / "run", 80, 200, 0) > 0
+    # Nothing comes over the link afterwards either.
+    packets = pl.read_parquet(tmp_path / "run" / "packets.parquet")
+    of_flow_1 = packets.filter(flow=1)["t_in"] - manifest.traffic.t_start_ns
+    assert of_flow_1.max() < 62 * MS
+
+
+def test_a_receiver_that_is_cut_off_for_good_gets_nothing_more(tmp_path):
+    cut = "{at: 60ms, between: [h1, s1], up: false}"
+    summary = run(tmp_path / "run", "duration=200ms", f"events=[{cut}]")
+    assert summary["capture"]["link_down_drops"] > 0
+    assert goodput_bps(tmp_path / "run", 80, 200) == 0
 
 
 def test_a_link_follows_its_trace(tmp_path):

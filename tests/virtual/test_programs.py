@@ -152,6 +152,12 @@ programs:
             "the programs: no",
         ),
         (
+            "{name: bad, host: h4, to: [h1], allow_failure: true, command: [sh, -c, "
+            "'cat /dev/zero > big']}",
+            "program bad at h4 (sh -c 'cat /dev/zero > big'): filled the disk that it writes to: "
+            "cat: write error: No space left on device",
+        ),
+        (
             "{name: bad, host: h4, to: [h1], command: [sleep, 60], "
             "ready: {line: up, within: 500ms}}",
             "waited 0.5 s for program bad at h4 (sleep 60) to write a line with 'up': "

@@ -40,6 +40,9 @@ MOST_PROCESSES = 2000
 """The programs of a guest together have so many processes and threads; a fork takes no time."""
 
 _COMMAND_CHARACTERS = 60
+_LAST_LINES = 10
+_LINE_CHARACTERS = 90
+_LAST_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -249,6 +252,11 @@ class UserPrograms(Part):
     def _failure(self, running: _Running) -> RunError:
         """Why a runner ended before its time."""
         title = running.title()
+        if running.process.popen.returncode == runner.DISK_FULL:
+            # The record of this execution is not there, or is cut off.
+            number = running.result.read_bytes().count(b"\n") if running.result.exists() else 0
+            said = self._last_words(running, number)
+            return RunError(f"{title}: filled the disk that it writes to: {said or 'no output'}")
         executions = _executions(running.result)
         if not executions:
             return RunError(f"{title}: {gist(running.process.errors()) or 'could not be started'}")
@@ -266,20 +274,21 @@ class UserPrograms(Part):
         if last.crash:
             return RunError(f"{title} {last.crash}")
         if running.program.is_server and last.status == 0:
-            said = f"a server has to run to the end; its last line: {said or 'none'}"
+            said = f"a server has to run to the end; its last lines: {said or 'none'}"
         return CommandError(running.program.argv, last.status, said, title)
 
     def _last_words(self, running: _Running, number: int) -> str:
-        """The last line that an execution wrote, to standard error if it wrote anything there."""
+        """The last lines that an execution wrote, to standard error if it wrote anything there."""
         for ending in ("err", "out"):
             path = running.outputs / f"{number}.{ending}"
             if path.exists():
                 with path.open("rb") as stream:
-                    stream.seek(max(0, path.stat().st_size - 4096))
+                    stream.seek(max(0, path.stat().st_size - _LAST_BYTES))
                     text = stream.read().decode(errors="replace")
-                lines = [line for line in text.splitlines() if line.strip()]
+                lines = [line for line in map(str.strip, text.splitlines()) if line]
                 if lines:
-                    return lines[-1]
+                    last = lines[-_LAST_LINES:]
+                    return " / ".join(shortened(line, _LINE_CHARACTERS) for line in last)
         return ""
 
 

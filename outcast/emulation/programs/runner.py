@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import glob
 import json
 import os
@@ -31,6 +32,8 @@ from typing import IO, Any
 
 from outcast.emulation.standalone import await_start, say
 
+DISK_FULL = 3
+"""The exit status where the disk is full. Nothing can be written then that says so."""
 START_POLL_S = 0.001
 END_S = 2.0
 """How long a program has from SIGTERM until SIGKILL."""
@@ -394,5 +397,7 @@ def main(argv: list[str]) -> int:
     except Ended:
         return 0
     except (OSError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return DISK_FULL
         sys.stderr.write(f"{error}\n")
         return 1
