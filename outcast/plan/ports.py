@@ -103,8 +103,8 @@ class PortQueue:
     def lets_units_through(self) -> bool:
         """Whether segments that TCP hands over as one unit would cross the link as one frame.
 
-        TBF cuts a unit that is more than its burst (tbf_enqueue in net/sched/sch_tbf.c). HTB cuts
-        none.
+        TBF cuts a unit that is more than its burst (tbf_enqueue in net/sched/sch_tbf.c), or more
+        than a frame where the burst has little more room (`tbf_options`). HTB cuts none.
         """
         least_bytes = self.frame_bytes + SEGMENT_HEADERS_BYTES + self.framing.added_bytes
         return self.queue.shaper_kind == "htb" or self.bucket_bytes > least_bytes

@@ -196,6 +196,12 @@ def ping_ms(run: Run) -> float:
     return float(text.rsplit("= ", 1)[1].split("/")[0])
 
 
+def data_frames(run: Run) -> float:
+    """The frames with payload that left the first bottleneck's port; none if one is too large."""
+    sent = run.table("packets").filter(pl.col("payload") > 0)
+    return float(sent.height) if sent["payload"].max() == MSS else math.nan
+
+
 def received_share(run: Run) -> float:
     """What of the sent UDP came through."""
     streams = run.table("streams")
@@ -973,6 +979,29 @@ def _others() -> Iterator[Case]:
         "two units of 64 KB, which are 45 segments each, and no loss among 1800",
         "tcp_small_queue_check, tcp_tso_autosize below 0.5 ms (net/ipv4/tcp_output.c)",
         "a flow whose units leave the queue has fewer, and some tens are on the links",
+        quick=True,
+    )
+    take = "import socket\ns = socket.create_server(('', 7000)).accept()[0]\nwhile s.recv(65536): 0"
+    send = (
+        "import socket, sys, time\ns = socket.create_connection((sys.argv[1], 7000))\n"
+        "s.setsockopt(6, 1, 1)\n"  # TCP_NODELAY
+        "for size in range(1400, 1541, 4): s.send(bytes(size)); time.sleep(0.02)"
+    )
+    ends = [
+        {"name": "take", "host": "r1", "command": ["python3", "-c", take]},
+        {"name": "send", "host": "l1", "start": "20ms", "command": ["python3", "-c", send, "{r1}"]},
+    ]
+    sizes = range(1400, 1541, 4)
+    yield Case(
+        "units of little more than a segment are cut",
+        keys(flows=[], duration="2s", programs=ends, transport={"offloads": True}),
+        data_frames,
+        float(sum(math.ceil(size / MSS) for size in sizes)),
+        0.0,
+        "frames",
+        "sum over writes of ceil(bytes / MSS)",
+        "RFC 9293, section 3.7.1: no segment is larger than the MSS",
+        "each write is acknowledged before the next one",
         quick=True,
     )
 

@@ -37,12 +37,17 @@ def qdisc(handle: int, kind: str, options: Any, **more: Any) -> Shown:
 
 
 def tbf(
-    rate_bps: int = 10**8, burst_bytes: int = 1600, added_bytes: int = 24, least_bytes: int = 84
+    rate_bps: int = 10**8,
+    burst_bytes: int = 1600,
+    added_bytes: int = 24,
+    least_bytes: int = 84,
+    cuts: bool = True,
 ) -> Shown:
     """As the kernel shows it: the burst as the time that a frame of its length takes."""
     ticks = (burst_bytes + added_bytes) * 8 * 10**9 // rate_bps // TICK_NS
     parameters = {"rate": rate_bps // 8, "buffer": ticks}
     parameters |= {"rate_overhead": added_bytes, "rate_mpu": least_bytes}
+    parameters |= {"peak": 0xFFFFFFFF if cuts else 0}
     return qdisc(2, "tbf", Shown(TCA_TBF_PARMS=parameters))
 
 
@@ -112,13 +117,18 @@ def asked(monkeypatch) -> list[tuple[str, int, int, str]]:
 TBF_OF_TC = (
     "28000100"
     "00011800ffff540020bcbe00"
-    "000000000000000000000000"
+    "00010000ffff0000ffffffff"
     "000000400000000000000000"
     "08000600"
     "40060000"
+    "0c000500"
+    "0000000000000040"
+    "08000700"
+    "ea050000"
 )
 """What tc(8) sends for `tbf rate 100mbit burst 1600 limit 1gb overhead 24 mpu 84`, but the table of
-times, its size, and the buffer in ticks, which the kernel reads only without the last attribute."""
+times, its size, and the buffer in ticks, which the kernel reads only without the last attribute. A
+peak rate of 2^62 B/s, whose burst is a frame, cuts units of several segments."""
 
 
 def test_a_tbf_and_a_drop_tail_queue_need_no_tc(asked):
@@ -131,6 +141,19 @@ def test_a_tbf_and_a_drop_tail_queue_need_no_tc(asked):
         ("tbf", netlink.ROOT, 2, TBF_OF_TC),
         ("bfifo", 0x20001, 3, (16384).to_bytes(4, "little").hex()),
     ]
+
+
+@pytest.mark.parametrize(
+    ("burst", "cut_at_bytes"),
+    # TCP itself keeps segments apart where a host's burst is longer (`lets_units_through`).
+    [("1600B", 1514), ("1624B", 1514), ("1625B", None), ("10KB", None)],
+)
+def test_a_unit_of_several_segments_is_cut_at_a_frame(burst, cut_at_bytes):
+    options = port.tbf_options(port_queue(f"{{kind: tbf, limit: 16KB, burst: {burst}}}"))
+    peak = struct.unpack_from("=I", options, 4 + 12 + 8)[0]
+    raw = netlink.attribute(options, 7)
+    shown = None if raw is None else int.from_bytes(raw, "little")
+    assert (peak > 0, shown) == (cut_at_bytes is not None, cut_at_bytes)
 
 
 def test_a_delay_stands_above_the_shaper(asked):
@@ -168,6 +191,7 @@ def test_what_the_kernel_shows_is_returned():
         # Kernels before Linux 5.17 ignore mpu (psched_l2t_ns in include/net/sch_generic.h).
         ([tbf(least_bytes=0), bfifo(16384)], "least_bytes: requested 84, the kernel shows 0"),
         ([tbf(burst_bytes=3000), bfifo(16384)], "burst_bytes"),
+        ([tbf(cuts=False), bfifo(16384)], "units_cut: requested True, the kernel shows False"),
         ([tbf()], "qdisc 3:"),
         ([bfifo(16384)], "qdisc 2:"),
         ([tbf(), qdisc(3, "pfifo", "0b:00:00:00")], "qdisc 3:"),

@@ -27,7 +27,9 @@ from outcast.engines.kernel import cache
 from outcast.engines.kernel.build import prepare_check
 from outcast.engines.virtual import world_of
 from outcast.errors import GuestError
+from outcast.experiment.queues.drop_tail import Tbf
 from outcast.experiment.wire import FRAMINGS
+from outcast.plan.ports import PortQueue
 from outcast.records.flows import GUEST_START_NS
 from tests.deadlines import HANG_S
 from tests.processes import descendants, is_alive
@@ -404,7 +406,6 @@ def delays(a_ns: int, b_ns: int) -> str:
     return "\n".join(lines)
 
 
-BURST_BYTES = 1600
 ECHO = """
 import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -448,7 +449,8 @@ def test_shaped_packets_leave_as_the_arithmetic_says(
     kernel, tmp_path, rate_bps, overhead, payload_bytes, wire_bytes
 ):
     """The burst is one frame, so frames leave at gaps of a frame's time, to 1 in 10,000."""
-    options = tbf_options(rate_bps, BURST_BYTES, FRAMINGS[overhead]).hex()
+    queue = Tbf(kind="tbf", limit="1000KB")
+    options = tbf_options(PortQueue("va", rate_bps, 0, 0, queue, framing=FRAMINGS[overhead])).hex()
     shutil.copy(netlink.__file__, tmp_path / "netlink.py")
     shaper = f"ip netns exec a python3 -S netlink.py va tbf {options}"
     send = (

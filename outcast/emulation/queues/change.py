@@ -79,7 +79,7 @@ def rate_request(interface: int, port: PortQueue, *, echo: bool = False) -> byte
         limit, limit_below = port.queue.wire_limit, UNLIMITED
         if port.queue.tc()[0].kind in ("pfifo", "bfifo"):
             limit_below = limit.packets or limit.size_bytes or UNLIMITED
-        options = tbf_options(port.rate_bps, port.bucket_bytes, framing, limit_below)
+        options = tbf_options(port, limit_below)
         return _qdisc(interface, "tbf", SHAPER_HANDLE, options)
     rate = RATESPEC.pack(
         0, LINKLAYER_ETHERNET, framing.added_bytes, 0, framing.least_bytes, port.rate_bps // 8

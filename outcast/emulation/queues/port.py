@@ -44,7 +44,9 @@ RATESPEC = struct.Struct("=BBHhHI")
 """struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes a second."""
 _TBF_REST = struct.Struct("=III")
 """The rest of struct tc_tbf_qopt: limit, buffer, mtu. TCA_TBF_BURST has the buffer in bytes."""
-_TBF_PARMS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
+_TBF_PARMS, _TBF_RATE64, _TBF_PRATE64, _TBF_BURST, _TBF_PBURST = 1, 4, 5, 6, 7
+_NO_PEAK_BYTES = 1 << 62
+"""A second at this rate, at which a frame takes no time: the kernel's own unit is a nanosecond."""
 LINKLAYER_ETHERNET = 1
 """The kernel computes with the rate itself and needs no table of times (linux/pkt_sched.h)."""
 UNLIMITED = 1 << 30
@@ -110,7 +112,7 @@ def set_shaper(port_queue: PortQueue) -> None:
             "tbf",
             parent=netlink.ROOT if above is None else netlink.handle(above, 1),
             major=SHAPER_HANDLE,
-            options=tbf_options(port_queue.rate_bps, port_queue.bucket_bytes, port_queue.framing),
+            options=tbf_options(port_queue),
         )
 
 
@@ -130,16 +132,27 @@ def rate_spec(rate_bps: int, framing: Framing) -> bytes:
     return RATESPEC.pack(0, LINKLAYER_ETHERNET, added_bytes, -1, least_bytes, rate_bytes)
 
 
-def tbf_options(rate_bps: int, burst_bytes: int, framing: Framing, limit: int = UNLIMITED) -> bytes:
+def tbf_options(port_queue: PortQueue, limit: int = UNLIMITED) -> bytes:
     """A tbf's TCA_OPTIONS (struct tc_tbf_qopt in linux/pkt_sched.h, tbf_change in sch_tbf.c).
+
+    tbf cuts a unit of several segments only if it is more than the bursts of rate and peak rate.
+    The rate's has to hold more than a frame, because the kernel rounds it to ticks. So there is a
+    peak rate, whose burst is a frame and which is too high to hold anything back.
 
     The limit is that of the fifo below it; where that is the one that tbf makes, it is replaced.
     """
-    rate = rate_spec(rate_bps, framing)
-    options = netlink.encode(_TBF_PARMS, rate + bytes(RATESPEC.size) + _TBF_REST.pack(limit, 0, 0))
+    rate_bps, most_bytes = port_queue.rate_bps, port_queue.frame_bytes
+    cuts = not port_queue.lets_units_through
+    peak = RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, -1, 0, _MOST if cuts else 0)
+    parameters = rate_spec(rate_bps, port_queue.framing) + peak + _TBF_REST.pack(limit, 0, 0)
+    options = netlink.encode(_TBF_PARMS, parameters)
     if rate_bps // 8 > _MOST:
         options += netlink.encode(_TBF_RATE64, struct.pack("=Q", rate_bps // 8))
-    return options + netlink.encode(_TBF_BURST, struct.pack("=I", burst_bytes))
+    options += netlink.encode(_TBF_BURST, struct.pack("=I", port_queue.bucket_bytes))
+    if cuts:
+        options += netlink.encode(_TBF_PRATE64, struct.pack("=Q", _NO_PEAK_BYTES))
+        options += netlink.encode(_TBF_PBURST, struct.pack("=I", most_bytes))
+    return options
 
 
 def commands(port_queue: PortQueue) -> list[str]:
@@ -312,6 +325,7 @@ def _check_shaper(dump: _PortDump, port_queue: PortQueue) -> None:
     options = dump.options(SHAPER_HANDLE, kind)
     if kind == "tbf":
         parameters = options.get_attr("TCA_TBF_PARMS")
+        dump.check("units_cut", not port_queue.lets_units_through, parameters["peak"] > 0)
     else:
         classes = dump.classes()
         dump.check("htb classes", 1, len(classes))
