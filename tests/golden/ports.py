@@ -25,7 +25,11 @@ SERVERS = (8, 9)
 SPREADS = ("one", "turns", "draw", "flow", "host", "moves")
 """How packets are spread over the far ports: all by one, one by one in turns or by chance, by the
 hash of their flow or of their hosts, or by one port until it fails."""
-TUNNELS = ("none",)
+TUNNELS = ("gre", "ipip", "vxlan", "geneve", "gtp", "teb")
+"""What the far ports' packets are in."""
+CARRIED = ("none", "none", "begins", "begins", "passes", "mirrored")
+"""Whether packets are in no tunnel, in one that begins at the switch or passes it, or are plain and
+captured by mirrors that put them into it."""
 EPOCH_NS = 1_700_000_000 * 10**9
 SNAPLEN = 160
 
@@ -55,6 +59,7 @@ class Scene:
     seed: int
     spread: str
     tunnel: str
+    carried: str
     far: tuple[str, ...]
     halves: frozenset[str]
     routed: bool
@@ -69,18 +74,19 @@ class Scene:
     def words(self) -> str:
         """What kind of scene it is."""
         return (
-            f"{self.seed}: {self.spread} over {' '.join(self.far)}, tunnel {self.tunnel}, "
+            f"{self.seed}: {self.spread} over {' '.join(self.far)}, {self.carried} "
+            f"in {self.tunnel}, "
             f"two files {' '.join(sorted(self.halves)) or 'none'}, routed {self.routed}, "
             f"said {self.said}"
         )
 
-    def at_output(self, packet: Sent) -> int:
-        """The bytes of a packet's frame at its output."""
-        return packet.size + (_added(self.tunnel) if packet.dst in SERVERS else 0)
+    def size(self, packet: Sent, is_far: bool) -> int:
+        """The bytes of a packet's frame on the link of a far port, or of another one."""
+        return packet.size + (_added(self.tunnel) if self.is_inside(is_far) else 0)
 
-    def at_input(self, packet: Sent) -> int:
-        """The bytes of a packet's frame where it comes in."""
-        return packet.size + (_added(self.tunnel) if packet.src in SERVERS else 0)
+    def is_inside(self, is_far: bool) -> bool:
+        """Whether packets are in a tunnel on the link of a far port, or of another one."""
+        return self.carried == "passes" or (self.carried == "begins" and is_far)
 
 
 def make(seed: int) -> Scene:
@@ -93,7 +99,8 @@ def make(seed: int) -> Scene:
     scene = Scene(
         seed,
         spread,
-        draw.choice((*TUNNELS, "none", "none")),
+        draw.choice(TUNNELS),
+        draw.choice(CARRIED),
         far,
         frozenset(port for port in ports if draw.random() < 0.4),
         routed=draw.random() < 0.3,
@@ -122,7 +129,7 @@ def make(seed: int) -> Scene:
     quiet_ns = end_ns + 2 * 10**9
     for turn in range(6):
         for number, (client, server, port) in enumerate(pairs):
-            at = quiet_ns + (turn * len(pairs) + number) * 10**7
+            at: float = quiet_ns + (turn * len(pairs) + number) * 10**7
             rows += [(at, client, server, port), (at + 5e6, server, client, port)][: 1 + both_ways]
             # Another one, so that turns pass every path.
             rows += [(at + 6e6, client, server, port)] * (turn % 2)
@@ -145,7 +152,7 @@ def _serve(scene: Scene, draw: random.Random) -> None:
     for turn, packet in enumerate(scene.sent):
         out = _output(scene, packet, turn, fails_ns, draw)
         scene.out[packet] = out
-        queue, size = waiting[out], scene.at_output(packet)
+        queue, size = waiting[out], scene.size(packet, packet.dst in SERVERS)
         while queue and queue[0][0] <= packet.at_ns:
             held[out] -= queue.popleft()[1]
         if held[out] + size > scene.limit_bytes[out]:
@@ -184,7 +191,7 @@ def _path(scene: Scene, packet: Sent, turn: int, fails_ns: int, draw: random.Ran
 
 def _added(tunnel: str) -> int:
     """How many bytes a tunnel adds to a frame."""
-    return {"none": 0, "gre": 24, "ipip": 20, "vxlan": 50, "geneve": 50, "gtp": 36}[tunnel]
+    return {"gre": 24, "ipip": 20, "vxlan": 50, "geneve": 50, "gtp": 36, "teb": 38}[tunnel]
 
 
 def _ip(
@@ -198,28 +205,41 @@ def _mac(host: int) -> bytes:
     return bytes([2, 0, 0, 0, 0, host])
 
 
-def frame(packet: Sent, ttl: int, tunnel: str) -> bytes:
-    """The first bytes of a frame as it is on a link; `tunnel` is what it is in there."""
+def frame(packet: Sent, ttl: int, tunnel: str, mirror: int = 0) -> bytes:
+    """The first bytes of a frame as it is captured; `tunnel` is what it is in there, if anything.
+
+    A mirror gives all frames the same ends, and numbers them from `mirror` on.
+    """
     src, dst = (bytes([10, 0, 0, host]) for host in (packet.src, packet.dst))
     rest = packet.size - 34
     body = struct.pack(">HHHHI", packet.port, packet.port, rest, 7, packet.number)
     inner = _ip(src, dst, packet.number, 17, ttl, body, rest)
     link = _mac(packet.dst) + _mac(packet.src) + b"\x08\x00"
-    if tunnel == "none":
+    if not tunnel:
         return link + inner
     # The numbers of the tunnel's ends do not depend on what is inside.
     protocol, head = {
         "gre": (47, struct.pack(">HH", 0, 0x0800)),
         "ipip": (4, b""),
+        "teb": (47, struct.pack(">HH", 0, 0x6558) + link),
         "vxlan": (17, struct.pack(">HHHHII", 49_152, 4789, 0, 0, 0x08000000, 77 << 8) + link),
         "geneve": (17, struct.pack(">HHHHHHI", 49_152, 6081, 0, 0, 0, 0x6558, 77 << 8) + link),
         "gtp": (17, struct.pack(">HHHHBBHI", 2152, 2152, 0, 0, 0x30, 255, packet.size - 14, 77)),
     }[tunnel]
     ends = bytes([172, 16, 0, 1]), bytes([172, 16, 0, 2])
-    if packet.src in SERVERS:
+    if packet.src in SERVERS and not mirror:
         ends = ends[::-1]
     size = len(head) + packet.size - 14
-    return link + _ip(*ends, packet.number * 7, protocol, 64, head + inner, size)
+    return link + _ip(*ends, packet.number * 7 + mirror, protocol, 64, head + inner, size)
+
+
+def _captured(scene: Scene, packet: Sent, ttl: int, is_far: bool, port: str) -> tuple[int, bytes]:
+    """The bytes of a captured frame, and the first of them."""
+    size = scene.size(packet, is_far)
+    if scene.carried != "mirrored":
+        return size, frame(packet, ttl, scene.tunnel if scene.is_inside(is_far) else "")
+    tunnel = scene.tunnel if scene.tunnel in ("vxlan", "teb") else "vxlan"
+    return size + _added(tunnel), frame(packet, ttl, tunnel, 1 + sum(port.encode()))
 
 
 def joined(scene: Scene, folder: Path) -> Join:
@@ -233,14 +253,14 @@ def joined(scene: Scene, folder: Path) -> Join:
     for turn, packet in enumerate(scene.sent):
         from_far, to_far = packet.src in SERVERS, packet.dst in SERVERS
         came_by = CLIENTS.get(packet.src) or _path(scene, packet, turn, 10**18, draw)
-        seen = frame(packet, 64, scene.tunnel if from_far else "none")
+        seen = _captured(scene, packet, 64, from_far, came_by)
         way = "in" if came_by in scene.halves else "any"
-        files[came_by, way].append((packet.at_ns, scene.at_input(packet), seen))
+        files[came_by, way].append((packet.at_ns, *seen))
         out, left_ns = scene.out[packet], scene.left_ns[packet]
         if left_ns is not None:
-            gone = frame(packet, 64 - scene.routed, scene.tunnel if to_far else "none")
+            gone = _captured(scene, packet, 64 - scene.routed, to_far, out)
             way = "out" if out in scene.halves else "any"
-            files[out, way].append((left_ns, scene.at_output(packet), gone))
+            files[out, way].append((left_ns, *gone))
     sides: dict[str, dict[str, Path]] = {"in": {}, "out": {}, "any": {}}
     for (port, way), rows in files.items():
         path = folder / f"{port}.{way}.pcap"

@@ -175,8 +175,14 @@ MIRRORS = {
     "ERSPAN I": raw(OUTER / GRE(proto=0x88BE) / Raw(FRAME)),
     "ERSPAN II": raw(OUTER / GRE(proto=0x88BE, seqnum_present=1) / Raw(ERSPAN_2 + FRAME)),
     "ERSPAN III": raw(OUTER / GRE(proto=0x22EB, seqnum_present=1) / Raw(ERSPAN_3 + FRAME)),
-    "GRE": raw(OUTER / GRE(proto=0x6558, key_present=1, chksum_present=1, key=7) / Raw(FRAME)),
+}
+TUNNELS = {
+    "Ethernet in GRE": raw(OUTER / GRE(proto=0x6558, key_present=1, key=7) / Raw(FRAME)),
     "VXLAN": raw(OUTER / UDP(sport=50000, dport=4789) / VXLAN(vni=7) / Raw(FRAME)),
+    "Geneve": raw(
+        OUTER / UDP(dport=6081) / Raw(bytes.fromhex("0200655800000700") + bytes(8) + FRAME)
+    ),
+    "GTP": raw(OUTER / UDP(dport=2152) / Raw(bytes.fromhex("30ff000000000007") + FRAME[14:])),
 }
 
 
@@ -222,10 +228,28 @@ def test_a_mirror_that_cuts_packets_off_does_not_change_their_length(tmp_path):
     assert capture.columns.frame_bytes.tolist() == [18 + 40 + 8 + 900]
 
 
-def test_a_tunnel_on_the_mirrored_link_stays(tmp_path):
+@pytest.mark.parametrize("tunnel", TUNNELS)
+def test_packets_in_tunnels_are_known_by_those_inside(tmp_path, tunnel):
+    """A link sends the outer headers too, so a packet has the length of the whole."""
+    whole = TUNNELS[tunnel]
+    capture = read(tmp_path / "a.pcap", pcap([whole, FRAME]))
+    assert len(capture.flows) == 1
+    assert capture.columns.frame_bytes.tolist() == [len(whole), len(FRAME)]
+    assert capture.columns.identity[0] == capture.columns.identity[1]
+    assert f"1 packets are in a tunnel ({tunnel})" in capture.remarks[0]
+
+
+def test_gtp_with_extension_headers(tmp_path):
+    head = bytes.fromhex("36ff000000000007000100850100008501000000")
+    packet = OUTER / UDP(dport=2152) / Raw(head + FRAME[14:])
+    capture = read(tmp_path / "a.pcap", pcap([raw(packet), FRAME]))
+    assert capture.columns.identity[0] == capture.columns.identity[1]
+
+
+def test_a_tunnel_on_the_mirrored_link_counts(tmp_path):
     gre = OUTER / GRE(proto=0x88BE, seqnum_present=1)
-    capture = read(tmp_path / "a.pcap", pcap([raw(gre / Raw(ERSPAN_2 + MIRRORS["VXLAN"]))]))
-    assert capture.flows == [FlowKey("192.0.2.1", 50000, "192.0.2.9", 4789, 17)]
+    capture = read(tmp_path / "a.pcap", pcap([raw(gre / Raw(ERSPAN_2 + TUNNELS["VXLAN"]))]))
+    check(capture, 1, TUNNELS["VXLAN"])
 
 
 @pytest.mark.parametrize(
@@ -248,22 +272,21 @@ def test_other_tunnels_are_packets_like_any_other(tmp_path, packet):
     assert capture.columns.frame_bytes.tolist() == [len(raw(packet))]
 
 
-def test_a_run_of_ours_has_no_mirrored_packets(tmp_path):
+def test_a_run_of_ours_has_no_tunnels(tmp_path):
     path = tmp_path / "a.pcap"
-    path.write_bytes(pcap([MIRRORS["VXLAN"]]))
+    path.write_bytes(pcap([TUNNELS["VXLAN"]]))
     capture = read_capture("port", path, foreign=False)
     assert capture.flows[0].dst == "192.0.2.9"
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    carrier=st.sampled_from(sorted(MIRRORS)),
+    whole=st.sampled_from([*MIRRORS.values(), *TUNNELS.values()]),
     cut=st.integers(0, 200),
     noise=st.binary(min_size=1, max_size=4),
     at=st.integers(0, 90),
 )
-def test_damaged_mirrors_are_read_or_left_out(tmp_path_factory, carrier, cut, noise, at):
-    whole = MIRRORS[carrier]
+def test_damaged_mirrors_and_tunnels_are_read_or_left_out(tmp_path_factory, whole, cut, noise, at):
     hurt = (whole[:at] + noise + whole[at + len(noise) :])[: max(len(whole) - cut, 0)]
     path = tmp_path_factory.getbasetemp() / "hurt.pcap"
     capture = read(path, pcap([hurt, whole]))

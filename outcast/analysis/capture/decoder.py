@@ -34,9 +34,10 @@ from outcast.analysis.capture.mirrors import (
     TUNNELS,
     inside,
     link_layer,
+    outer,
     unwrap_mirrored,
 )
-from outcast.analysis.compiled import I64, U8, Scalar, compiled, load16, load32, load64
+from outcast.analysis.compiled import I64, U8, U64, Scalar, compiled, load16, load32, load64
 
 _NOT_IP, _CUT, _UNWANTED = 0, 1, 2
 
@@ -61,6 +62,8 @@ def _decode(
     flows: Flows,
     skipped: I64,
     tunnels: I64,
+    around: U64,
+    base: int,
 ) -> tuple[int, int]:
     """Decodes packets from `first` on, behind whatever `link_layer` reads through.
 
@@ -68,7 +71,8 @@ def _decode(
 
     Stops early if the flow table is full. `skipped` counts packets that are left out because they
     are not IP, were captured too short for their headers, or go to no wanted destination. `tunnels`
-    counts those that are known by the packet inside; if it is empty, none are.
+    counts those that are known by the packet inside; if it is empty, none are. `around` is given
+    what `outer` says of frames that could be mirrored, from the row `base` on.
     """
     data, count, offset, length, original, stamp, link, _ = records
     table = flows.rows
@@ -79,7 +83,7 @@ def _decode(
     looks_inside = tunnels.size > 0
     # Most packets are not in a tunnel, which is told here without a call.
     may_carry = np.zeros(256, np.bool_)
-    for number in (4, 41, 47, 60):
+    for number in (4, 17, 41, 47, 60):
         may_carry[number] = True
     for packet in range(first, count):
         at = offset[packet]
@@ -88,8 +92,14 @@ def _decode(
         if kind < 0:
             skipped[_CUT] += 1
             continue
+        headers: Scalar = np.uint64(0)
         if looks_inside and at + 20 <= end and may_carry[data[at + (9 if kind == 0x0800 else 6)]]:
-            kind, at = inside(data, at, end, kind, tunnels)
+            outer_at, outer_kind = at, kind
+            kind, at, frame_at = inside(data, at, end, kind, tunnels)
+            if frame_at >= 0:
+                whole = original[packet] + overhead
+                own = original[packet] - (frame_at - offset[packet])
+                headers = outer(data, outer_at, frame_at, end, outer_kind, own, whole)
         short = False
         # Network layer: addresses. `rest` is the number of bytes above it, by the header's count.
         beyond = original[packet] - (at - offset[packet])
@@ -299,6 +309,8 @@ def _decode(
         columns.ttl[filled] = ttl
         columns.marks[filled] = marks
         columns.dscp[filled] = dscp
+        if looks_inside:
+            around[filled - base] = headers
         filled += 1
     return count, filled
 
@@ -330,6 +342,7 @@ class Decoder:
         self.filled = 0
         self.flows = Flows.to(destinations)
         self._skipped = np.zeros(3, np.int64)
+        self._around: list[tuple[I64, U64]] = []
 
     @property
     def not_ip(self) -> int:
@@ -353,6 +366,13 @@ class Decoder:
         """How many packets are known by the packet inside, for each kind of tunnel."""
         return _tallied(TUNNELS, self._tunnels)
 
+    @property
+    def around(self) -> tuple[I64, U64]:
+        """The rows of frames that could be mirrored, and what `mirrors.outer` says of them."""
+        rows = [np.empty(0, np.int64), *(rows for rows, _ in self._around)]
+        headers = [np.empty(0, np.uint64), *(headers for _, headers in self._around)]
+        return np.concatenate(rows), np.concatenate(headers)
+
     def reserve(self, packets: int) -> None:
         """Makes room for so many packets, before any is there."""
         if not self.filled:
@@ -365,13 +385,18 @@ class Decoder:
         needed = self.filled + records.count
         if needed > self.columns.stamp_ns.size:
             self.columns = self.columns.resized(max(needed, 2 * self.columns.stamp_ns.size))
-        first = 0
+        first, base = 0, self.filled
+        around = np.zeros(records.count if self._unwraps else 0, np.uint64)
+        tallies = self._skipped, self._tunnels, around, base
         while first < records.count:
             first, self.filled = _decode(
-                records, first, self.columns, self.filled, self.flows, self._skipped, self._tunnels
+                records, first, self.columns, self.filled, self.flows, *tallies
             )
             if first < records.count:
                 self.flows = self.flows.grown()
+        rows = around.nonzero()[0]
+        if rows.size:
+            self._around.append((rows + base, around[rows]))
 
     def finish(self) -> tuple[Columns, list[FlowKey]]:
         """Returns the columns, cut to their length, and the flows by row."""

@@ -1,12 +1,13 @@
-"""What carries packets: mirrors of a switch, and tunnels of IP.
+"""What carries packets: mirrors of a switch, and tunnels.
 
-Mirrored packets are in ERSPAN types I, II and III (draft-foschiano-erspan), GRE (RFC 2784 and 2890,
-protocol 0x6558) and VXLAN (RFC 7348), and are taken out of it. A plain SPAN copy has at most VLAN
-tags, which the decoder looks through.
+Mirrored packets are in ERSPAN types I, II and III (draft-foschiano-erspan), and are taken out of
+it. A plain SPAN copy has at most VLAN tags, which the decoder looks through.
 
-Tunnels are GRE, IP in IP (RFC 2003, 2473) and 6in4 (RFC 4213). A hop at the end of one adds or
-takes away the outer header, and the packet inside stays the same. So packets of foreign captures
-are known by it, and only their length is that of the whole.
+Tunnels are GRE (RFC 2784, 2890), IP in IP (RFC 2003, 2473), 6in4 (RFC 4213), VXLAN (RFC 7348),
+Geneve (RFC 8926) and GTP-U (3GPP TS 29.281). A hop at the end of one adds or takes away the outer
+headers, and the packet inside stays the same. So packets of foreign captures are known by it, and
+their length is that of the whole, which is what the link carries. Switches also mirror into VXLAN
+and GRE; `carried` finds out which it was.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import numpy as np
 from outcast.analysis.capture.formats import Records
 from outcast.analysis.compiled import I64, U8, Scalar, compiled, load16, load32
 
-CARRIERS = ("ERSPAN I", "ERSPAN II", "ERSPAN III", "GRE", "VXLAN")
-"""What can carry a mirrored packet; codes are indices into it."""
+CARRIERS = ("ERSPAN I", "ERSPAN II", "ERSPAN III")
+"""What carries mirrored packets alone; codes are indices into it."""
 
-TUNNELS = ("GRE", "IPv4 in IP", "IPv6 in IP")
-"""What can carry an IP packet; codes are indices into it."""
+TUNNELS = ("GRE", "IPv4 in IP", "IPv6 in IP", "Ethernet in GRE", "VXLAN", "Geneve", "GTP")
+"""What can carry another packet; codes are indices into it."""
+_GRE_OF_IP, _IPV4, _IPV6, _GRE_OF_ETHERNET, _VXLAN, _GENEVE, _GTP = range(len(TUNNELS))
 
 _DEEPEST = 4
 """A tunnel in a tunnel is looked through, so many in all."""
@@ -28,6 +30,7 @@ _DEEPEST = 4
 _GRE, _UDP = 47, 17
 _VXLAN_PORTS = (4789, 8472)
 """IANA's, and the one that Linux used before."""
+_GENEVE_PORT, _GTP_PORT = 6081, 2152
 
 
 @compiled
@@ -214,8 +217,6 @@ def _carried(data: U8, at: Scalar, end: Scalar, kind: Scalar) -> tuple[Scalar, S
         at += 40
     if protocol == _GRE:
         flags, payload, at = gre(data, at, end)
-        if payload == 0x6558:
-            return np.int64(3), at
         if payload == 0x88BE and not flags & 0x1000:
             return np.int64(0), at
         if payload == 0x88BE:
@@ -234,16 +235,6 @@ def _carried(data: U8, at: Scalar, end: Scalar, kind: Scalar) -> tuple[Scalar, S
             if frame_type == 2:
                 return np.int64(102), at
         return none
-    if protocol == _UDP:
-        if at + 16 > end:
-            return none
-        port = load16(data, at + 2)
-        if port != _VXLAN_PORTS[0] and port != _VXLAN_PORTS[1]:
-            return none
-        # All bits but that of a valid network number are reserved, and 0.
-        if load32(data, at + 8) != 0x08000000 or data[at + 15] != 0:
-            return none
-        return np.int64(4), at + 16
     return none
 
 
@@ -270,10 +261,6 @@ def unwrap_mirrored(records: Records, tally: I64) -> None:
             inner_link = 101
         at = min(at, end)
         inner, network, _ = link_layer(data, at, end, inner_link)
-        is_ip = inner == 0x0800 or inner == 0x86DD
-        # What is no Ethernet frame behind VXLAN's or GRE's number is left as it is.
-        if carrier >= 3 and not is_ip and inner != 0x0806 and inner != -1:
-            continue
         size = original[packet] - (at - begin)
         # A mirror may cut packets off, and then only their own headers have their length.
         if inner == 0x0800 and network + 4 <= end:
@@ -288,25 +275,36 @@ def unwrap_mirrored(records: Records, tally: I64) -> None:
 
 
 @compiled
-def inside(data: U8, at: Scalar, end: Scalar, kind: Scalar, tally: I64) -> tuple[Scalar, Scalar]:
-    """The innermost IP packet; `at` is where that of EtherType `kind` begins. Counts in `tally`.
+def inside(
+    data: U8, at: Scalar, end: Scalar, kind: Scalar, tally: I64
+) -> tuple[Scalar, Scalar, Scalar]:
+    """The innermost packet; `at` is where that of EtherType `kind` begins. Counts in `tally`.
 
-    Returns (its EtherType, where it begins). These are the given ones if there is no tunnel, if the
-    outer packet is a fragment, or if the addresses of the packet inside were not captured.
+    Returns (its EtherType, where it begins, where the frame begins that could be mirrored, or -1).
+    The first two are the given ones if there is no tunnel, if the outer packet is a fragment, or if
+    the addresses of the packet inside were not captured.
     """
-    for _ in range(_DEEPEST):
-        code, inner_kind, inner_at = _in_tunnel(data, at, end, kind)
+    mirrored: Scalar = np.int64(-1)
+    for depth in range(_DEEPEST):
+        code, inner_kind, inner_at, frame_at = _in_tunnel(data, at, end, kind)
         if code < 0:
             break
         tally[code] += 1
         kind, at = inner_kind, inner_at
-    return kind, at
+        if depth == 0 and code in (_VXLAN, _GRE_OF_ETHERNET):
+            mirrored = frame_at
+    return kind, at, mirrored
 
 
 @compiled
-def _in_tunnel(data: U8, at: Scalar, end: Scalar, kind: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-    """The packet that an IP packet carries: (the tunnel's code or -1, EtherType, its begin)."""
-    none = np.int64(-1), np.int64(0), np.int64(0)
+def _in_tunnel(
+    data: U8, at: Scalar, end: Scalar, kind: Scalar
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """The packet that an IP packet carries.
+
+    Returns (the tunnel's code or -1, its EtherType, where it begins, where its frame begins).
+    """
+    none = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     protocol: Scalar = np.int64(0)
     inner: Scalar = np.int64(0)
     code: Scalar = np.int64(0)
@@ -326,15 +324,84 @@ def _in_tunnel(data: U8, at: Scalar, end: Scalar, kind: Scalar) -> tuple[Scalar,
             at += 8 + 8 * np.int64(data[at + 1])
     if protocol == 4:
         inner = np.int64(0x0800)
-        code = np.int64(1)
+        code = np.int64(_IPV4)
     elif protocol == 41:
         inner = np.int64(0x86DD)
-        code = np.int64(2)
-    elif protocol == 47:
-        code = np.int64(0)
+        code = np.int64(_IPV6)
+    elif protocol == _GRE:
         _, inner, at = gre(data, at, end)
+        code = np.int64(_GRE_OF_ETHERNET if inner == 0x6558 else _GRE_OF_IP)
+    elif protocol == _UDP:
+        code, inner, at = _in_udp(data, at, end)
+    frame_at = at
+    if inner == 0x6558:
+        inner, at, _ = link_layer(data, at, end, 1)
+        if inner == 0x0806:
+            return code, inner, at, frame_at
     if inner == 0x0800 and at + 20 <= end and data[at] >> 4 == 4:
-        return code, inner, at
+        return code, inner, at, frame_at
     if inner == 0x86DD and at + 40 <= end and data[at] >> 4 == 6:
-        return code, inner, at
+        return code, inner, at, frame_at
     return none
+
+
+@compiled
+def _in_udp(data: U8, at: Scalar, end: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+    """What a datagram carries: (the tunnel's code or -1, EtherType, its begin)."""
+    none = np.int64(-1), np.int64(0), at
+    if at + 16 > end:
+        return none
+    port = load16(data, at + 2)
+    at += 8
+    if port == _VXLAN_PORTS[0] or port == _VXLAN_PORTS[1]:
+        # All bits but that of a valid network number are reserved, and 0.
+        if load32(data, at) == 0x08000000 and data[at + 7] == 0:
+            return np.int64(_VXLAN), np.int64(0x6558), at + 8
+    elif port == _GENEVE_PORT and data[at] >> 6 == 0:
+        return np.int64(_GENEVE), load16(data, at + 2), at + 8 + 4 * (np.int64(data[at]) & 63)
+    elif port == _GTP_PORT and data[at] >> 4 == 3 and data[at + 1] == 255:
+        has_more = data[at] & 7
+        following: Scalar = np.int64(0)
+        at += 8
+        if has_more and at + 4 <= end:
+            following = np.int64(data[at + 3])
+            at += 4
+        while following and at + 4 <= end and data[at]:
+            at += 4 * np.int64(data[at])
+            following = np.int64(data[min(at, end) - 1])
+        if at < end:
+            version = data[at] >> 4
+            inner = np.int64(0x0800 if version == 4 else 0x86DD)
+            return np.int64(_GTP), inner, at
+    return none
+
+
+@compiled
+def outer(
+    data: U8, at: Scalar, frame_at: Scalar, end: Scalar, kind: Scalar, own: Scalar, whole: Scalar
+) -> Scalar:
+    """What `carried` asks of the headers around a frame, in one number that is not 0.
+
+    The outer packet of EtherType `kind` begins at `at`, the frame inside at `frame_at`; they have
+    `whole` and `own` bytes as Ethernet frames. From the highest bit on the number has a hash of the
+    outer headers (32 bits), one of their addresses (16), and `whole` less `own` (16).
+    """
+    numbers: Scalar = np.uint64(1)
+    first = at + (12 if kind == 0x0800 else 8)
+    last = first + (8 if kind == 0x0800 else 32)
+    for place in range(first, last, 2):
+        numbers = (numbers ^ np.uint64(load16(data, place))) * np.uint64(0x9E3779B97F4A7C15)
+    ends = numbers >> np.uint64(48)
+    if kind == 0x0800:
+        numbers ^= np.uint64(load16(data, at + 4))
+    for place in range(last, frame_at - 1, 2):
+        numbers = (numbers ^ np.uint64(load16(data, place))) * np.uint64(0x9E3779B97F4A7C15)
+    within, network, _ = link_layer(data, frame_at, end, 1)
+    # A mirror may cut packets off, and then only their own headers have their length.
+    if within == 0x0800 and network + 4 <= end:
+        own = max(own, network - frame_at + load16(data, network + 2))
+    elif within == 0x86DD and network + 6 <= end:
+        own = max(own, network - frame_at + 40 + load16(data, network + 4))
+    more = np.uint64((whole - own) & 0xFFFF)
+    high = ((numbers >> np.uint64(32)) | np.uint64(1)) << np.uint64(32)
+    return high | (ends << np.uint64(16)) | more

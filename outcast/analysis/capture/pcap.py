@@ -16,7 +16,7 @@ from outcast.analysis.capture.decoder import Decoder
 from outcast.analysis.capture.formats import Records
 from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, FlowKey
 from outcast.analysis.capture.records import CaptureFile
-from outcast.analysis.compiled import Bool
+from outcast.analysis.compiled import I64, U64, Bool
 from outcast.errors import InputError
 
 MOST_EXPECTED = 1 << 26
@@ -41,6 +41,8 @@ class PortCapture:
         steps_back: how often the stamps went back, as they do when the clock is set back.
         cut_short: whether a file ended inside a record.
         macs: for each flow, the source MAC address of its first packet; 0 where there is none.
+        around: the rows of frames that could be mirrored, and what `mirrors.outer` says of each.
+            It holds until rows are left out.
     """
 
     port: str
@@ -58,6 +60,7 @@ class PortCapture:
     cut_short: bool
     remarks: tuple[str, ...] = ()
     macs: list[int] = field(default_factory=list)
+    around: tuple[I64, U64] = (np.empty(0, np.int64), np.empty(0, np.uint64))
 
     def flows_with(self, condition: Callable[[FlowKey], bool]) -> Bool:
         """For each flow, whether it meets a condition."""
@@ -125,6 +128,7 @@ def read_capture(
         cut_short=any(file.cut_short for file in files),
         remarks=tuple(reading.remarks),
         macs=decoder.flows.macs(),
+        around=decoder.around,
     )
 
 

@@ -121,12 +121,20 @@ def _leave_out_one_sided(
 
     Their queues cannot be told, and no other queue depends on them.
     """
-    silent = {index for index in range(len(captures)) if not told.packets(index, CAME)}
+    ports = [capture.port for capture in captures]
+    # A port with a file of what came in was captured, though nothing did.
+    silent = {
+        index
+        for index, port in enumerate(ports)
+        if ports.count(port) == 1 and not told.packets(index, CAME)
+    }
     for index, here in enumerate(left_flows):
         if here is None or not here.any():
             continue
         packets = told.counts[index]
-        hidden = captures[index].flows_with(lambda flow: told.place(flow.src) in silent)
+        hidden = captures[index].flows_with(
+            lambda flow: silent.issuperset(told.places.get(flow.src, (ELSEWHERE,)))
+        )
         if packets[here & hidden].sum() >= NEARLY_ALL * packets[here].sum():
             left_flows[index] = np.zeros_like(here)
 
