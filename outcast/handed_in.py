@@ -299,6 +299,10 @@ def yaml_refusal(where: str, error: yaml.YAMLError) -> str:
         line = f":{mark.line + 1}" if mark else ""
         what = "" if isinstance(error, _Refused) else "not valid YAML: "
         return f"{where}{line}: {what}{error.problem or error.context}"
+    if isinstance(error, yaml.reader.ReaderError):
+        # Of a text it is a character's number, of bytes it would be a word.
+        letter = chr(error.character) if isinstance(error.character, int) else error.character
+        return f"{where}: {letter!a}: allowed is UTF-8 without control characters"
     return f"{where}: not valid YAML: {' '.join(str(error).split())}"
 
 

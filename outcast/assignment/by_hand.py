@@ -11,7 +11,7 @@ from pathlib import Path
 from outcast import files, handed_in
 from outcast.assignment import sheets
 from outcast.assignment.graded import Graded
-from outcast.assignment.questions import Marked
+from outcast.assignment.questions import Marked, State
 from outcast.errors import ConfigError, InputError
 from outcast.records.spreadsheets import csv_text
 
@@ -118,6 +118,5 @@ def _applied(submission: Graded, marked: Marked, given: Given) -> Marked:
         return marked
     points = min(known.points, marked.most_points)
     is_full = points == marked.most_points
-    return replace(
-        marked, points=points, comment=known.comment, state="right" if is_full else "wrong"
-    )
+    state: State = "right" if is_full else "partly" if points else "wrong"
+    return replace(marked, points=points, comment=known.comment, state=state)

@@ -18,7 +18,7 @@ MOODLE_MOST_POINTS = 100
 
 
 def moodle(name: str, graded: Sequence[Graded]) -> str:
-    """The CSV of Moodle's "Import > CSV file", with a line for each student who gets points.
+    """The CSV of Moodle's "Import > CSV file", a line for each student with a total.
 
     Its preview asks what each column is: "ID number" is a user field (the students' ID number or
     their user name, whichever you call them by), NAME the grade, the last column its feedback.
@@ -40,7 +40,7 @@ def moodle(name: str, graded: Sequence[Graded]) -> str:
 
 
 def canvas(name: str, graded: Sequence[Graded]) -> str:
-    """The CSV of Canvas's "Gradebook > Import", with a line for each student who gets points.
+    """The CSV of Canvas's "Gradebook > Import", a line for each student with a total.
 
     Canvas looks for a student by its own ID, which is empty here, then by the SIS user ID, then by
     the login, then by the name. So the student stands in each of these. An assignment called NAME
@@ -60,6 +60,17 @@ def canvas(name: str, graded: Sequence[Graded]) -> str:
 def with_points(graded: Sequence[Graded]) -> list[Graded]:
     """The submissions whose points may go into a gradebook.
 
-    A rejected one has none, because a person decides what it means.
+    A rejected one has none, because a person decides what it means. One with answers that wait for
+    a person has no total yet, see `waiting`.
     """
+    return [each for each in counting(graded) if not each.by_hand_points]
+
+
+def counting(graded: Sequence[Graded]) -> list[Graded]:
+    """The submissions that count, of students who are known."""
     return [each for each in graded if each.student and each.counts and each.verdict != "rejected"]
+
+
+def waiting(graded: Sequence[Graded]) -> list[str]:
+    """The students who have no total yet, because answers of theirs wait for a person."""
+    return [str(each.student) for each in counting(graded) if each.by_hand_points]

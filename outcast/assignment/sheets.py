@@ -51,7 +51,7 @@ def remarks(graded: Sequence[Graded]) -> list[str]:
     for each in graded:
         lost: dict[str, list[str]] = {}
         for marked in each.marked:
-            if marked.state in ("wrong", "missing"):
+            if marked.state in ("partly", "wrong", "missing"):
                 lost.setdefault(marked.comment or marked.state, []).append(marked.key)
         lines += [f"{each.place}: {', '.join(keys)}: {why}" for why, keys in lost.items()]
         # An answer that is missing is a note too, for the gradebooks.

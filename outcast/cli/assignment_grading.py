@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outcast.cli import shared, terminal
-from outcast.errors import ConfigError, InputError, UntrustedError
+from outcast.errors import ConfigError, InputError, UntrustedError, some_of
 
 if TYPE_CHECKING:
     from outcast.assignment.classes import Class
@@ -120,7 +120,7 @@ def _write(
     from outcast.assignment import by_hand, gradebooks, sheets
 
     given = by_hand.read(output / by_hand.FILE)
-    counting = gradebooks.with_points(graded)
+    counting = gradebooks.counting(graded)
     waiting = by_hand.write(output / by_hand.FILE, counting, given)
     if waiting:
         shared.note(
@@ -130,7 +130,7 @@ def _write(
     if class_.feedback == "none":
         shared.note("no feedback sheets, because class.yaml says `feedback: none`")
         return
-    for each in gradebooks.with_points(finished):
+    for each in gradebooks.counting(finished):
         text = sheets.feedback(class_.exercise.title, each)
         files.write_text(output / f"{each.student}.md", text)
 
@@ -150,3 +150,7 @@ def _print(class_: Class, graded: Sequence[Graded], form: str) -> None:
     else:
         book = {"moodle": gradebooks.moodle, "canvas": gradebooks.canvas}[form]
         terminal.echo(book(class_.name, graded), nl=False)
+        if waiting := gradebooks.waiting(graded):
+            shared.note(
+                f"not in the gradebook, because answers wait for points: {some_of(waiting)}"
+            )

@@ -55,10 +55,13 @@ def rows(text: str) -> list[dict[str, str]]:
 # Gradebooks.
 
 
+MARKED = by_hand.apply([ANA], {("ana", "why"): by_hand.Points(3.0, "")})[0]
+
+
 def test_moodle():
-    text = gradebooks.moodle("NETS26", [ANA, BEN, AGAIN])
+    text = gradebooks.moodle("NETS26", [MARKED, BEN, AGAIN])
     assert rows(text) == [
-        {"ID number": "ana", "NETS26": "2", "NETS26 feedback": "ratio 2/2; cause 0/1.5; why ?/4"}
+        {"ID number": "ana", "NETS26": "5", "NETS26 feedback": "ratio 2/2; cause 0/1.5; why 3/4"}
     ]
     rich = Graded("ana", "", "genuine", (Marked("a", 0.0, 101.0, "", "wrong"),))
     with pytest.raises(ConfigError, match="101 points in all; allowed are 100"):
@@ -67,12 +70,19 @@ def test_moodle():
 
 def test_canvas():
     """Its importer asks for these columns. A row with `Points Possible` is no student's."""
-    lines = gradebooks.canvas("NETS26", [ANA, BEN]).splitlines()
+    lines = gradebooks.canvas("NETS26", [MARKED, BEN]).splitlines()
     assert lines == [
         "Student,ID,SIS User ID,SIS Login ID,Section,NETS26",
         "    Points Possible,,,,,7.5",
-        "ana,,ana,ana,,2",
+        "ana,,ana,ana,,5",
     ]
+
+
+@pytest.mark.parametrize("book", [gradebooks.moodle, gradebooks.canvas])
+def test_a_total_waits_for_the_answers_that_a_person_marks(book):
+    assert "ana" not in book("NETS26", [ANA, BEN, AGAIN])
+    assert gradebooks.waiting([ANA, BEN, AGAIN]) == ["ana"]
+    assert gradebooks.waiting([MARKED, BEN]) == []
 
 
 # Tables and sheets.
@@ -109,6 +119,10 @@ def test_a_feedback_sheet():
     assert "ana: **2 of 7.5 points**, and 4 more to be marked by your teacher." in text
     assert "| cause | 0/1.5 | wrong |" in text
     assert "HYPERLINK" not in text
+    for points, state in ((0.0, "wrong"), (3.0, "partly"), (4.0, "right")):
+        (given,) = by_hand.apply([ANA], {("ana", "why"): by_hand.Points(points, "")})
+        assert f"| why | {points:g}/4 | {state} |" in sheets.feedback("x", given)
+        assert ("why" in "\n".join(sheets.remarks([given]))) == (state != "right")
     reasons = (r"a \| b ![x](http://example.org) <img>",)
     text = sheets.feedback("x", replace(ANA, runs=(Evidence("unfair", "forged", reasons),)))
     assert r"forged: a \\\| b !\[x](http://example.org) &lt;img> |" in text

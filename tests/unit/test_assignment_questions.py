@@ -9,8 +9,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from outcast.assignment import queries
+from outcast.assignment.answers import read_answers
 from outcast.assignment.exercise import load_exercise
-from outcast.assignment.questions import KINDS, Effect, Question
+from outcast.assignment.questions import KINDS, Effect, Number, Question, Text
 from outcast.errors import ConfigError, DeadlineError, InputError
 from outcast.records.run import Run
 from tests.golden.class_folder import EXERCISE
@@ -238,3 +239,27 @@ def test_a_picture_is_a_file_of_the_folder(tmp_path):
         picture.read("linked/b.pdf", tmp_path)
     # The folder itself may be where a link leads.
     assert picture.read("b.pdf", tmp_path / "linked") == "b.pdf"
+
+
+DAMAGED = (
+    *(b"ratio: .nan", b"ratio: 010", b"ratio: \x07", b"ratio: \xe9", b'ratio: "\\x07"'),
+    *(b'ratio: "abc', b"ratio: [[", b"ratio: *x", b"ratio: !foo 1", b"ratio: a: b"),
+    *(b"ratio:\n\t- 3", b"ratio: 1\nratio: 2", b"ratio: " + b"[" * 1000, b"ratio: 3\n@@@"),
+    *(b"'ratio': %x", b"ratio: 3\n---\nx: 1", b"ratio: |\n x\n\0y", b'"ratio" : 2026-99-99'),
+)
+
+
+@pytest.mark.parametrize("damaged", DAMAGED, ids=range(len(DAMAGED)))
+def test_an_answer_is_judged_by_itself(damaged, tmp_path):
+    shared = {"asked": "?", "points": 1}
+    questions = [
+        Number(kind="number", key="ratio", answer=3.0, **shared),
+        Number(kind="number", key="rate", answer=3.0, **shared),
+        Text(kind="text", key="why", least_words=1, **shared),
+    ]
+    before, after = b"\xef\xbb\xbf# mine\nrate: 2.5\n", b"\nwhy: |\n  ratio: in words\n"
+    (tmp_path / "answers.yaml").write_bytes(before + damaged + after)
+    answers = read_answers(tmp_path, questions)
+    assert answers.given == {"rate": 2.5, "why": "ratio: in words"}
+    assert "ratio" in answers.missing[0]
+    assert answers.missing[0].isprintable()

@@ -27,9 +27,10 @@ Numbers for `number`, names of choices for `choice`, ranges for `packets`. For `
 interval of the effect's size.
 """
 
-State = Literal["right", "wrong", "missing", "by_hand"]
+State = Literal["right", "partly", "wrong", "missing", "by_hand"]
 """
 right, wrong: compared with the right answer.
+partly: a person gave some of its points.
 missing: there is no answer, or nothing to compare it with.
 by_hand: the teacher gives the points.
 """
