@@ -73,5 +73,6 @@ def command(
     console.print(view.table(record.groups, "group"))
     console.print(view.table(record.flows, "flow"))
     terminal.echo_lines(filter(None, (view.ratio_words(record), view.blast_words(record))))
+    terminal.echo(view.draw_words(made.run.directory.read_manifest().seed))
     terminal.echo_lines(view.first_lines(record))
     shared.print_drawn(made.run.path)

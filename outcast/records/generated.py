@@ -78,6 +78,7 @@ class _Row(BaseModel):
 
     side: str
     flow: int | None = None
+    workload: _Count = None
     t_begun: _Time = None
     t_planned: _Time = None
     t_asked: _Time = None
@@ -88,6 +89,21 @@ class _Row(BaseModel):
     timeouts: _Count = None
     congestion_control: str | None = None
     error: str | None = None
+
+
+def read_answers(directory: RunDirectory) -> dict[int, dict[str, int | None]]:
+    """The kernel's `retransmits` and `timeouts` of the senders of blocks, by workload.
+
+    A sender's connection carries the blocks of all rounds, so no flow has counts of its own.
+    """
+    found: dict[int, dict[str, int | None]] = {}
+    for row in read_rows(directory):
+        if row["side"] == "answer":
+            sums = found.setdefault(row["workload"], {"retransmits": 0, "timeouts": 0})
+            for name, before in sums.items():
+                count = row.get(name)
+                sums[name] = None if None in (count, before) else before + count
+    return found
 
 
 def read_generated_flows(directory: RunDirectory, t_start_ns: int) -> list[Completed]:

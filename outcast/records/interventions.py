@@ -327,6 +327,6 @@ class Decision(handed_in.Versioned):
         default=[], description="what else differs between the run and its futures, as their kernel"
     )
     decided_ns: int | None = Field(
-        description="the first instant from which on the probability lies above 0.95 or below "
-        "0.05; null where there is none"
+        description="the first instant from which on the probability's interval lies above 0.95 or "
+        "below 0.05; null where there is none"
     )

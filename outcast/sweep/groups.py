@@ -25,7 +25,7 @@ _MOST_COLUMNS_NAMED = 20
 _USUAL = ("jain_index", "total_goodput_bps")
 _OF_PARTS = re.compile(
     r"classes\.\d+\.mean_goodput_bps|completions\.\d+\."
-    r"(goodput_bps|times\.all\.p50_ms|streams\.loss_share|streams\.delay_ms\.mean)"
+    r"(goodput_bps|timeouts|times\.all\.(p50_ms|max_ms)|streams\.loss_share|streams\.delay_ms\.mean)"
     r"|programs\..+\.time_ms\.p50|probes\.\d+\.rtt_ms\.(p50|p99)"
 )
 
@@ -159,12 +159,13 @@ def default_values(frame: pl.DataFrame) -> list[str]:
     Where `analysis.compare` names groups, their ratio in place of the outcast ratio; where flows
     are grouped otherwise than by hop count, each group's mean goodput in place of each class's.
 
-    For generated traffic also each workload's goodput and its median flow completion time, and for
+    For generated traffic also each workload's goodput, timeouts, and its median and longest flow
+    completion time, and for
     programs the median time of an execution. Of probes the median and the 99th percentile of round
     trips. The losses elsewhere than at the bottleneck, if these
     are more than those at it in any run.
     """
-    of_parts = [name for name in frame.columns if _OF_PARTS.fullmatch(name)]
+    of_parts = [name for name in frame.columns if _OF_PARTS.fullmatch(name) and frame[name].count()]
     ratios = [name for name in frame.columns if is_compared(name)]
     of_groups = _of_groups(frame)
     if of_groups:

@@ -77,8 +77,9 @@ def heading(name: str) -> str:
     """A value's name for people: `classes.2.mean_goodput_bps` is `2-hop mean goodput, Mbps`."""
     _, unit = scale(name)
     parts = name.removesuffix("_bps").split(".")
-    if parts[0] == "completions" and parts[2:] == ["times", "all", "p50_ms"]:
-        return f"workload {parts[1]} median completion time, ms"
+    if parts[0] == "completions" and parts[2:4] == ["times", "all"]:
+        which = {"p50_ms": "median", "max_ms": "longest"}.get(parts[4], parts[4])
+        return f"workload {parts[1]} {which} completion time, ms"
     if parts[0] == "programs" and parts[-2:] == ["time_ms", "p50"]:
         return f"{'.'.join(parts[1:-2])} median time, ms"
     if parts[0] == "probes" and parts[2] == "rtt_ms" and parts[3] in ("p50", "p99"):

@@ -5,6 +5,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import configs
 from outcast.api import many
@@ -166,8 +168,8 @@ def test_intervals_are_exact(happened, count, bounds):
     assert futures.interval(happened, count) == pytest.approx(bounds, abs=5e-5)
 
 
-def at(t_ns: int, share: float) -> Instant:
-    happened = [place < share * 20 for place in range(20)]
+def at(t_ns: int, share: float, count: int = 72) -> Instant:
+    happened = [place < share * count for place in range(count)]
     return futures.instant(t_ns, dict(enumerate(happened)))
 
 
@@ -254,7 +256,9 @@ def test_futures_keep_the_fates_of_packets_and_begin_after_the_last(changed):
     assert futures.interventions(earlier, "run", later) == expected
 
 
-def decided(instants: list[Instant], *, decided_ns: int = 0, happened: bool = True) -> Decision:
+def decided(
+    instants: list[Instant], *, decided_ns: int | None = 0, happened: bool = True
+) -> Decision:
     return Decision(
         outcome="starved",
         happened=happened,
@@ -266,29 +270,38 @@ def decided(instants: list[Instant], *, decided_ns: int = 0, happened: bool = Tr
 
 def test_it_is_told_in_words():
     decision = decided([at(0, 0.5), at(25_000_000, 1)], decided_ns=25_000_000)
-    first, second, _ = shown.sentences(decision)
+    first, second = shown.sentences(decision)
     assert first == "starved: yes, in the run itself"
     assert second.startswith("decided from 25 ms on")
     assert shown.again(decision, "run") == "outcast whatif run --noise 25ms:0"
     assert shown.table(decision).row_count == 2
 
 
-def test_few_futures_say_how_little_they_say():
-    def told(count: int, happened: bool) -> list[str]:
-        instants = [futures.instant(t_ns, dict.fromkeys(range(count), happened)) for t_ns in (0, 5)]
-        return list(shown.sentences(decided(instants, happened=happened)))
+@given(st.integers(1, 200), st.booleans())
+def test_it_is_decided_from_72_equal_futures_on(count, happened):
+    instants = [at(0, 0.5, count), at(5, float(happened), count), at(6, float(happened), count)]
+    when = futures.decided_ns(instants)
+    assert when == (5 if count >= 72 else None)
+    first, told = shown.sentences(decided(instants, decided_ns=when, happened=happened))
+    last = instants[-1]
+    assert first == f"starved: {'yes' if happened else 'no'}, in the run itself"
+    if when is None:
+        assert (
+            f"the probability lies somewhere from {last.low:.2f} to {last.high:.2f}; decided is"
+            in told
+        )
+    else:
+        assert told.endswith(
+            f"lies {'above 0.95' if happened else 'below 0.05'} at each instant from then on"
+        )
 
-    assert told(4, True)[2:] == [
-        "so few futures only show that more than 39.7 % agree; for 95 %, 72 futures suffice where "
-        "all agree, and more where some do not"
-    ]
+
+def test_futures_that_are_the_run_itself_are_told():
     # 99 of 100 agree, which shows less than 95 %.
     instants = [futures.instant(0, {seed: seed > 0 for seed in range(100)}, same=100)]
-    said = [*shown.sentences(decided(instants))]
+    assert futures.decided_ns(instants) is None
+    said = [*shown.sentences(decided(instants, decided_ns=None))]
     assert said[1].startswith("all futures from 0 ms on are the run itself")
-    assert said[3].startswith("so few futures only show that more than 94.5 % agree")
-    assert len(told(71, True)) == 3
-    assert len(told(72, False)) == 2
 
 
 @pytest.mark.parametrize("wrong", [{"shard": (3, 2)}, {"shard": (0, 2)}, {"jobs": 0}])

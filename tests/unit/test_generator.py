@@ -340,6 +340,16 @@ def test_rows_become_completions(send, receive, start_ns, end_ns, late_ns, tmp_p
     assert found.completion_ns == (None if start_ns is None else 500 - start_ns)
 
 
+@pytest.mark.parametrize(("counts", "sums"), [([2, 3], 5), ([2, None], None)])
+def test_what_the_senders_of_blocks_count_is_of_their_workload(counts, sums, tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.flows.mkdir()
+    for host, timeouts in enumerate(counts):
+        row = {"side": "answer", "workload": 1, "retransmits": 10, "timeouts": timeouts}
+        results.result_file(directory, f"h{host}").write_text(json.dumps(row) + "\n")
+    assert results.read_answers(directory) == {1: {"retransmits": 20, "timeouts": sums}}
+
+
 WORKLOADS = (
     "{kind: incast, senders: 3, block: 1MB, rounds: 2}, {kind: shuffle, hosts: 3, bytes: 1MB}, "
     "{kind: constant_rate, from: 2-hop, rate: 1mbit}"

@@ -23,6 +23,7 @@ from outcast.view import report
 from outcast.view.report import losses, markup, timeline
 from outcast.view.report.experiment import sentences, spaced
 from outcast.view.report.packed import GREATEST, Encoding, pack
+from outcast.view.terminal import tables
 from tests import records
 from tests.golden.run_directory import analysed_run, with_records
 
@@ -335,7 +336,10 @@ def test_generated_traffic_alone(run):
     )
     text = report.make(alone)
     assert "20 generated flows (incast) ran, 1 did not finish, at 950 Mbps" in text
-    assert "<dt>incast, median time</dt><dd>1.5 ms</dd>" in text
+    assert "<dt>incast, median and longest time</dt><dd>1.5 ms, 9.9 ms</dd>" in text
+    shown = tables._completion_table({"0": workload.model_copy(update={"timeouts": 7})})
+    cells = {str(column.header): [*column.cells] for column in shown.columns}
+    assert (cells["longest"], cells["time-\nouts"]) == (["9.9 ms"], ["7"])
     assert "outcast ratio" not in text
 
 

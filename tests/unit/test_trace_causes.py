@@ -213,6 +213,13 @@ def test_synacks_are_rows_too():
     assert rows["cause"].to_list() == ["synack"]
 
 
+@pytest.mark.parametrize("reason", ["TCP_OLD_DATA", "TCP_OLD_SEQUENCE", "TCP_OFOMERGE"])
+def test_a_copy_of_what_the_receiver_had_is_no_drop(reason):
+    copy = {"reason_name": reason, "port": None, "host": None, "location_name": "tcp_data_queue"}
+    table = dropped(tables(drop(1, 100), drop(2, 900, **copy)))
+    assert table["seq"].to_list() == [100]
+
+
 def test_a_queues_drop_has_its_own_reason_and_one_row():
     every = tables(
         (
@@ -225,7 +232,7 @@ def test_a_queues_drop_has_its_own_reason_and_one_row():
             2,
             900,
             skbaddr=77,
-            reason_name="TCP_OLD_DATA",
+            reason_name="TCP_ZEROWINDOW",
             port=None,
             host=None,
             location_name="tcp_rcv_established",
@@ -234,7 +241,7 @@ def test_a_queues_drop_has_its_own_reason_and_one_row():
     )
     table = dropped(every)
     assert table["qdisc"].to_list() == ["tbf", None]
-    assert table["reason"].to_list() == ["OVERLIMIT", "TCP_OLD_DATA"]
+    assert table["reason"].to_list() == ["OVERLIMIT", "TCP_ZEROWINDOW"]
     assert table["port"].to_list() == ["s1-eth1", None]
     assert table["host"].to_list() == ["h1", "h2"]
     assert table["where"].to_list() == ["netem_dequeue", "tcp_rcv_established"]

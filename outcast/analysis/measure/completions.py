@@ -14,7 +14,7 @@ import polars as pl
 from outcast.analysis.measure.streams import completed, stream_summary, streams
 from outcast.analysis.run_analysis import Analysis
 from outcast.analysis.store import Columns, table_of
-from outcast.records.generated import Completed
+from outcast.records.generated import Completed, read_answers
 from outcast.records.summary import LONG_BYTES, SHORT_BYTES, CompletionSummary, TimesSummary
 
 _COLUMNS: Columns[Completed] = {
@@ -56,12 +56,13 @@ def completion_summary(analysis: Analysis) -> dict[str, CompletionSummary] | Non
     if not flows:
         return None
     of_streams = streams(analysis)
+    answers = read_answers(analysis.directory)
     summaries = {}
     for index in sorted({flow.planned.workload for flow in flows}):
         mine = [flow for flow in flows if flow.planned.workload == index]
         of_workload = [part for part in of_streams if part.ended.planned.workload == index]
         of_all = stream_summary(of_workload)
-        update: dict[str, object] = {"streams": of_all}
+        update: dict[str, object] = {"streams": of_all, **answers.get(index, {})}
         if of_all is not None and len(of_workload) == len(mine):
             # What a full queue still held at the end left later.
             update["goodput_bps"] = of_all.received_bps

@@ -29,6 +29,8 @@ QUEUE_REASONS = (
 POLICED = "TC_INGRESS"
 UNTOLD = "QDISC_DROP"
 """The reason of a queue's drop where qdisc:qdisc_drop was not recorded."""
+_HAD_ALREADY = ("TCP_OLD_DATA", "TCP_OLD_SEQUENCE", "TCP_OFOMERGE")
+"""Why a receiver throws a copy away: it has the data (tcp_data_queue and others in tcp_input.c)."""
 _OF_QUEUES = 3 << 16
 """What kfree_skb adds to them: SKB_DROP_REASON_SUBSYS_QDISC. It has no names for them."""
 
@@ -36,7 +38,8 @@ _OF_QUEUES = 3 << 16
 def drop_table(events: TcpEvents, host_of: Mapping[str, str]) -> pl.DataFrame:
     """A row per dropped IPv4 packet, in the kernel's order: DROPS' columns and _ALSO's.
 
-    It has no rows if the run did not record skb:kfree_skb. `host_of` has the host of each address:
+    What a receiver had already is no loss, so it has no row. Nor is there any if the run did not
+    record skb:kfree_skb. `host_of` has the host of each address:
     a packet that a socket dropped was at the host that it was sent to.
     """
     freed = events.tables.get("kfree_skb")
@@ -47,6 +50,7 @@ def drop_table(events: TcpEvents, host_of: Mapping[str, str]) -> pl.DataFrame:
     of_queues = {_OF_QUEUES + at: name for at, name in enumerate(QUEUE_REASONS, 1)}
     reason = pl.coalesce(pl.col("reason_name").cast(pl.String), named("reason", of_queues))
     is_copy = (pl.col("port") == CARD_ENDS[1]) & (reason == POLICED)
+    is_copy |= reason.is_in(_HAD_ALREADY)
     freed = freed.filter(pl.col("saddr").is_not_null() & is_copy.not_().fill_null(True))
     queues = events.tables.get("qdisc_drop")
     if queues is None:

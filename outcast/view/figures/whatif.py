@@ -90,9 +90,7 @@ def probability_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     for level in _SURE:
         axes.axhline(level, color=GREY, lw=0.5, ls=":")
     if decision.decided_ns is not None:
-        axes.axvline(
-            decision.decided_ns / 1e6, color=GREY, lw=0.8, ls="--", label="decided, by the shares"
-        )
+        axes.axvline(decision.decided_ns / 1e6, color=GREY, lw=0.8, ls="--", label="decided")
     axes.set(ylim=(-0.03, 1.03), xlabel="noise drawn anew from (ms)", ylabel="probability")
     heading(figure, f"{run.summary.name}: {decision.outcome}")
     figure.legend(loc="outside lower center", ncols=3)

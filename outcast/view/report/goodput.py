@@ -60,7 +60,7 @@ def _groups(run: Run) -> Element:
     head += ["least", "packets", "drops"]
     head += ["retransmits", "timeouts", "waiting for timeouts"] if told else ["retransmissions"]
     if sized:
-        head.append("completion, median")
+        head.append("completion, median and longest")
     where = "at the bottleneck" if told else "and retransmissions that came in"
     caption = f"By {words.noun(run)}; packets{' and' if told else ','} drops {where}"
     return table(caption, head, rows, numbers_from=1 + told)
@@ -71,8 +71,8 @@ def _completions(part: GroupSummary) -> str:
     if times is None:
         return "-"
     unfinished = times.flows - times.finished
-    median = [] if times.p50_ms is None else [words.format_ms(times.p50_ms)]
-    return ", ".join([*median, *([f"{unfinished} unfinished"] if unfinished else [])])
+    known = [words.format_ms(time) for time in (times.p50_ms, times.max_ms) if time is not None]
+    return ", ".join([*known, *([f"{unfinished} unfinished"] if unfinished else [])])
 
 
 def _windows(run: Run) -> Element | None:

@@ -269,8 +269,11 @@ def completions(run: Run, frame: pl.DataFrame) -> Element | None:
         if times.size:
             of = [times.mean(), *np.quantile(times, [0.5, 0.95, 0.99]), times.max()]
             spread = [f"{value:,.3f}" for value in of]
-        rows.append([f"{workload}: {kind}", f"{count:,}", f"{times.size:,}", *spread])
-    head = ["workload", "flows", "finished", "mean", "median", "95 %", "99 %", "most"]
+        of_summary = (run.summary.completions or {}).get(str(workload))
+        timeouts = words.number(of_summary and of_summary.timeouts, ",d")
+        rows.append([f"{workload}: {kind}", f"{count:,}", f"{times.size:,}", *spread, timeouts])
+    head = ["workload", "flows", "finished", "mean", "median", "95 %", "99 %", "longest"]
+    head.append("timeouts")
     chart = pictures.drawn(run, "completions")
     listed = table(f"In ms{run.summary.whole_run}", head, rows)
     return section("completions", "Flow completion times", listed, chart)

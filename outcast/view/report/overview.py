@@ -44,7 +44,8 @@ def header(run: Run) -> list[Element]:
             continue
         times = workload.times.get("all")
         if times is not None and times.p50_ms is not None:
-            key.append((f"{workload.kind}, median time{when}", words.format_ms(times.p50_ms)))
+            both = ", ".join(words.spread(times, ("p50_ms", "max_ms")))
+            key.append((f"{workload.kind}, median and longest time{when}", both))
         key.append((f"{workload.kind}, goodput{when}", format_bps(workload.goodput_bps)))
     for probe in [*(summary.probes or {}).values()][:_MOST_PROBES]:
         if probe.rtt_ms is not None:

@@ -31,6 +31,8 @@ def what_if(run: Run) -> Element | None:
             parts.append(table(title, head, [_row(flows, completes) for flows in compared]))
         words = filter(None, (terminal.ratio_words(record), terminal.blast_words(record)))
         parts.append(element("p", f"{begun('; '.join(words))}."))
+        draw = terminal.draw_words(run.directory.read_manifest().seed)
+        parts.append(element("p", f"{begun(draw)}."))
         parts.append(drawn(run, "whatif"))
         parts.append(element("p", f"{begun('; '.join(record.parts))}."))
         if record.first:

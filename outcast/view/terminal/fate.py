@@ -1,6 +1,5 @@
 """Shows on the terminal from when on an outcome was decided."""
 
-import math
 from collections.abc import Iterator
 
 from rich.table import Table
@@ -39,21 +38,19 @@ def sentences(decision: Decision) -> Iterator[str]:
     over = [instant.t_ns for instant in decision.instants if instant.same == len(instant.seeds)]
     for t_ns in over[:1]:
         yield f"all futures from {t_ns / 1e6:g} ms on are the run itself: nothing is drawn later"
-    if decision.decided_ns is None:
-        yield "not decided at any of these instants: the futures still differ at the last one"
-        return
-    agree = [instant for instant in decision.instants if instant.t_ns >= decision.decided_ns]
-    yield (
-        f"decided from {decision.decided_ns / 1e6:g} ms on, by the shares: more than 95 % of the "
-        "futures agree at each instant from then on"
-    )
-    # What the intervals leave of that share, whichever way the futures agree.
-    surely = min(max(instant.low, 1 - instant.high) for instant in agree)
-    if surely < 0.95:
+    last = decision.instants[-1]
+    if decision.decided_ns is not None:
+        where = "above 0.95" if last.low > 0.5 else "below 0.05"
         yield (
-            f"so few futures only show that more than {math.floor(surely * 1000) / 10:g} % agree; "
-            "for 95 %, 72 futures suffice where all agree, and more where some do not"
+            f"decided from {decision.decided_ns / 1e6:g} ms on: the whole interval lies {where} at "
+            "each instant from then on"
         )
+        return
+    yield (
+        f"not shown to be decided: from {last.t_ns / 1e6:g} ms on the probability lies somewhere "
+        f"from {last.low:.2f} to {last.high:.2f}; decided is above 0.95 or below 0.05, which takes "
+        "72 futures an instant where all agree"
+    )
 
 
 def again(decision: Decision, run: str) -> str:

@@ -330,25 +330,27 @@ def _stream_table(run: Run, streams: pl.DataFrame) -> Table:
 def _completion_table(completions: Mapping[str, CompletionSummary]) -> Table:
     """Returns a table of the generated flows by size."""
     table = _table(
-        *("workload", "size", "flows", "unfinished", "mean", "median", "95 %", "99 %", "goodput"),
+        *("workload", "size", "flows\nended", "mean", "median", "99 %", "longest"),
+        *("time-\nouts", "goodput"),
         left=("workload", "size"),
     )
     for index, part in completions.items():
         name, goodput = f"{index} {part.kind}", format_bps(part.goodput_bps)
+        timeouts = words.number(part.timeouts)
         if part.datagrams_sent is not None:
             lost = "-" if part.datagrams_lost is None else part.datagrams_lost
             note = f"{lost} of {part.datagrams_sent} datagrams lost"
             table.add_row(name, note, str(part.flows), *("-",) * 5, goodput)
         for size, times in part.times.items():
+            ended = f"{times.finished} of " if times.finished < times.flows else ""
             table.add_row(
                 name,
                 size,
-                str(times.flows),
-                str(times.flows - times.finished),
-                *words.spread(times, ("mean_ms", "p50_ms", "p95_ms", "p99_ms")),
-                goodput,
+                f"{ended}{times.flows}",
+                *words.spread(times, ("mean_ms", "p50_ms", "p99_ms", "max_ms")),
+                *(timeouts, goodput),
             )
-            name = goodput = ""
+            name = timeouts = goodput = ""
     return table
 
 

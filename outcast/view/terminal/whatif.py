@@ -28,6 +28,14 @@ def told(changes: Interventions) -> Iterator[str]:
         )
 
 
+def draw_words(seed: int) -> str:
+    """That chance is in every number of two runs of one seed."""
+    return (
+        f"both runs are one draw of seed {seed}; only runs of other seeds tell how much the effect "
+        "of such a change differs"
+    )
+
+
 def blast_words(record: WhatIf) -> str:
     """How many packets have another fate, in one sentence."""
     other = record.changed + record.only_factual + record.only_counterfactual
