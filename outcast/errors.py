@@ -1,8 +1,8 @@
 """All exceptions of outcast, and the exit status of each.
 
 The exit statuses are a contract of the command line: 0 done; 1 the run failed; 2 bad usage or
-configuration; 3 the machine lacks a feature; 4 the run finished, but its captures or counters
-cannot be trusted; 130 interrupted.
+configuration; 3 the machine lacks a feature; 4 the run finished, but its captures and
+counters do not agree; 130 interrupted.
 """
 
 from __future__ import annotations

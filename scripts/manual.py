@@ -19,7 +19,7 @@ _EXIT_STATUS = {
     1: "The run failed.",
     2: "Bad usage or configuration; one line says where, what is wrong and what is allowed.",
     3: "The machine lacks a feature, which is named.",
-    4: "The run finished, but its captures or counters cannot be trusted.",
+    4: "The run finished, but its captures and counters do not agree.",
 }
 _FILES = {
     "results/": "Runs and sweeps, unless -o names another place.",

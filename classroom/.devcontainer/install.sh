@@ -28,4 +28,4 @@ trap 'rm -rf "$work"' EXIT
 "$venv/bin/outcast" run configs/fig3c.yaml --engine virtual --set duration=50ms \
     --set 'analysis.windows=[50ms]' -o "$work/run" >"$work/log" 2>&1 \
     || { cat "$work/log" >&2; die "a first run failed; its output is above"; }
-say "a first run was made, and is trusted. Ready: outcast run configs/fig3c.yaml -o results/fig3c"
+say "a first run was made; captures and counters agree. Ready: outcast run configs/fig3c.yaml -o results/fig3c"

@@ -75,7 +75,9 @@ def analyze(directory: RunDirectory) -> Summary:
     return write(directory, compute(directory))
 
 
-def require_trusted(summary: Summary) -> None:
+def require_agreement(summary: Summary) -> None:
     """Raises UntrustedError with the reasons if captures and counters disagree."""
     if not summary.capture.trusted:
-        raise UntrustedError(f"not to be trusted: {'; '.join(summary.capture.reasons)}")
+        raise UntrustedError(
+            f"captures and counters do not agree: {'; '.join(summary.capture.reasons)}"
+        )

@@ -83,9 +83,9 @@ class Sweep:
         return self._state.failures
 
     @property
-    def untrusted(self) -> Mapping[str, str]:
-        """Why finished runs cannot be trusted, by their names."""
-        return self._state.untrusted
+    def disagreeing(self) -> Mapping[str, str]:
+        """Finished runs whose captures and counters do not agree: the reasons, by their names."""
+        return self._state.disagreeing
 
     @property
     def left(self) -> Sequence[str]:

@@ -93,7 +93,8 @@ def what_if(
         ConfigError: the run has no such packet, or the packet cannot have this fate.
         InputError: the run cannot be made again.
         RunError: the packet's fate became another one.
-        UntrustedError: the runs part before the intervention, or the new run cannot be trusted.
+        UntrustedError: the runs part before the intervention, or captures and counters of the new
+            run do not agree.
         OutcastError: the run failed, as in `run`.
     """
     path = files.nameable(Path(source))

@@ -212,7 +212,9 @@ def _notes(directory: RunDirectory, manifest: Manifest, captures: Captures) -> t
     if directory.summary.exists():
         run = Run(directory)
         if not run.trusted:
-            notes.append(f"The run is not to be trusted: {'; '.join(run.reasons)}.")
+            notes.append(
+                f"Captures and counters of the run do not agree: {'; '.join(run.reasons)}."
+            )
     else:
         notes.append("The run was not analysed.")
     if not properties(manifest.engine).virtual_clock:

@@ -22,7 +22,7 @@ from outcast.records.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a student still has to do, and which runs are not complete or not trusted, in lines."""
+    """What a student still has to do, and which runs are incomplete or do not agree, in lines."""
 
     missing: tuple[str, ...]
     doubtful: tuple[str, ...]
@@ -109,5 +109,5 @@ def _of_run(
     changed = config is not None and not departures.same(config, run_config)
     absent = [f"{name}: {handout.runs[run].config} has changed since the run was made"] * changed
     reasons = [broken] if broken else []
-    reasons += [f"cannot be trusted: {reason}" for reason in capture.reasons]
+    reasons += [f"captures and counters do not agree: {reason}" for reason in capture.reasons]
     return absent, [f"{name}: {reason}" for reason in reasons]

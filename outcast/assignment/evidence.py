@@ -133,7 +133,7 @@ def _replayed(
         return _ended(evidence, "forged", outcome.reason)
     capture = Run(truth).summary.capture
     if not capture.trusted:
-        return _ended(evidence, "untrusted", *capture.reasons)
+        return _ended(evidence, "disagreeing", *capture.reasons)
     if outcome.state == "equal":
         differences = recomputed.differences(handed.directory, fresh, tables=not handed.packed)
         if differences:

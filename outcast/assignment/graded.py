@@ -15,11 +15,13 @@ incomplete: a run or an answer is missing, or a run is not the one that the task
 rejected: something was forged, was not issued to this student, or is another's. A person decides.
 """
 
-RunState = Literal["genuine", "consistent", "untrusted", "unchecked", "other", "forged", "missing"]
+RunState = Literal[
+    "genuine", "consistent", "disagreeing", "unchecked", "other", "forged", "missing"
+]
 """
 genuine: made again from its configuration and seed, the run came out the same to the byte.
 consistent: it was made with another guest or version, so it cannot be the same to the byte.
-untrusted: its captures and counters contradict each other.
+disagreeing: its captures and counters do not agree.
 unchecked: nothing shows what is in it, because it could not be made again here.
 other: it is a run, but not the one that the task asks of this student.
 forged: something in it was changed, or cannot come from this configuration and seed.

@@ -54,7 +54,7 @@ class Job:
 class Outcome:
     """The answers that one run gave, by question; a text says why there are none.
 
-    `problem` says why the run gave nothing, or is not trusted; it is empty if it is.
+    `problem` says why the run gave nothing, or that captures and counters do not agree.
     """
 
     right: Mapping[str, Right | str] = field(default_factory=dict)
@@ -147,7 +147,7 @@ def _evaluated(job: Job, runner: Runner) -> Outcome:
             except OutcastError as error:
                 right[question.key] = str(error).removeprefix(f"{job.target}: ")
         measured = {question.key: measures.take(run, question.measure) for question in job.effects}
-        doubt = "" if run.trusted else f"is not trusted: {run.reasons[0]}"
+        doubt = "" if run.trusted else f"captures and counters do not agree: {run.reasons[0]}"
         return Outcome(right, measured, doubt)
     except OutcastError as error:
         return Outcome(problem=str(error))

@@ -23,7 +23,7 @@ from outcast.errors import InputError, OutcastError
 from outcast.experiment import Experiment
 from outcast.records.run import Run
 
-_UNFINISHED = frozenset({"missing", "other", "untrusted", "unchecked"})
+_UNFINISHED = frozenset({"missing", "other", "disagreeing", "unchecked"})
 
 
 def mark(

@@ -21,4 +21,4 @@ def command(directory: Path) -> None:
     run = runs.analyze(directory)
     terminal.console().print(tables.render(run.directory))
     shared.print_drawn(run.path)
-    analysis.require_trusted(run.summary)
+    analysis.require_agreement(run.summary)

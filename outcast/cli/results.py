@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     type=shared.Choice(["mean", "geometric", "median"]),
     default="mean",
 )
-@shared.flag("--untrusted", "Include runs that cannot be trusted.")
+@shared.flag("--disagreeing", "Include runs whose captures and counters do not agree.")
 @shared.path("--against DIR", "Print the differences from the sweep in this folder.")
 @shared.form
 @shared.option(
@@ -77,21 +77,21 @@ def command(
         return
     _require_fitting(output, figure, against)
     labels = Labels(SweepDirectory(directory).read_experiment())
-    names = ("conditions", "by", "over", "untrusted")
-    conditions, by, over, untrusted = (runs[name] for name in names)
+    names = ("conditions", "by", "over", "disagreeing")
+    conditions, by, over, disagreeing = (runs[name] for name in names)
     keys = list(by) or groups.default_by(results, over)
     if figure == "cdf":
         value = values[0] if values else groups.default_values(results.runs)[0]
-        choice = draw.Choice(value, by, conditions, center, untrusted, over)
+        choice = draw.Choice(value, by, conditions, center, disagreeing, over)
         save(draw.figure(directory, figure, choice), output or _default(directory, value, figure))
         return
-    chosen = draw.chosen(results.runs, conditions, untrusted)
+    chosen = draw.chosen(results.runs, conditions, disagreeing)
     mixed = groups.pooled(chosen, results.keys, keys, over)
     averaged = list(values) or groups.default_values(chosen)
     unmatched = 0
     if against is not None:
         others = dataset.load(against)
-        other = draw.chosen(others.runs, conditions, untrusted)
+        other = draw.chosen(others.runs, conditions, disagreeing)
         groups.pooled(other, others.keys, keys, [key for key in over if key in others.keys])
         summed = groups.compare(chosen, other, keys, averaged, center)
         unmatched = sum(len(groups.grouped(rows, keys)) - len(summed) for rows in (chosen, other))
@@ -150,7 +150,8 @@ def _print(
     if "trusted" in results.runs.columns:
         doubtful = results.runs.height - int(results.runs["trusted"].sum())
         if doubtful and runs["trusted"].all():
-            lines.append(f"{doubtful} runs that cannot be trusted are left out (--untrusted)")
+            why = "whose captures and counters do not agree"
+            lines.append(f"{doubtful} runs {why} are left out (--disagreeing)")
     console.print("\n".join(lines), soft_wrap=True)
 
 

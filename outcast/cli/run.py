@@ -73,7 +73,9 @@ def command(
             again = making.make(chosen, Path(folder) / "again", progress=False)
             _compare(run.directory, RunDirectory(again), console)
     if not run.trusted:
-        raise UntrustedError(f"{run.path}: not to be trusted: {'; '.join(run.reasons)}")
+        raise UntrustedError(
+            f"{run.path}: captures and counters do not agree: {'; '.join(run.reasons)}"
+        )
 
 
 def _earlier(path: Path, chosen: Planned, stack: ExitStack) -> RunDirectory:

@@ -79,7 +79,8 @@ def command(
 
     --set can give the lists of values as well.
 
-    Exit status 1 if a run failed or the sweep was stopped, 4 if a run cannot be trusted.
+    Exit status 1 if a run failed or the sweep was stopped, 4 if captures and counters of a
+    run do not agree.
     """
     from outcast import experiment
     from outcast.api import guest, run_sweep
@@ -180,7 +181,8 @@ def _conclude(result: Result, part: str) -> None:
         )
     if progress.failures:
         raise RunError(f"{len(progress.failures)} runs failed; {_how_to_go_on(path, part)}")
-    if result.untrusted:
+    if result.disagreeing:
         raise UntrustedError(
-            f"{len(result.untrusted)} runs cannot be trusted: {', '.join(result.untrusted)}"
+            f"captures and counters of {len(result.disagreeing)} runs do not agree: "
+            f"{', '.join(result.disagreeing)}"
         )

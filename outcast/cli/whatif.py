@@ -55,7 +55,7 @@ def command(
     packets is equal to the nanosecond. The new run has all tables, figures and the report;
     whatif.json says where the two runs part and what differs.
 
-    Exit status 4 if they part before, or the new run cannot be trusted.
+    Exit status 4 if they part before, or captures and counters of the new run do not agree.
     """
     from outcast.api import whatif
     from outcast.view.terminal import whatif as view

@@ -146,7 +146,7 @@ class CapturesManifest(handed_in.Versioned):
 
     @property
     def distrust(self) -> list[str]:
-        """What keeps the captures from being trusted: the refusals."""
+        """Why the captures do not agree: the refusals."""
         return self.refusals
 
     @property

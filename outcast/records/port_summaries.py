@@ -1,4 +1,4 @@
-"""What summary.json says of ports: losses, queues, noise, and whether captures can be trusted."""
+"""What summary.json says of ports: losses, queues, and whether captures and counters agree."""
 
 from __future__ import annotations
 
@@ -196,5 +196,6 @@ class CaptureSummary(handed_in.Record):
     in_flight: int
     """Packets whose fate was undecided at the end of the capture."""
     trusted: bool
+    """Captures and counters agree. It says no more than that."""
     reasons: list[str]
-    """Why the run cannot be trusted."""
+    """Why captures and counters do not agree."""

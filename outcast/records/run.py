@@ -158,7 +158,7 @@ class Run:
 
     @property
     def reasons(self) -> list[str]:
-        """Why the run cannot be trusted; empty if it can."""
+        """Why captures and counters do not agree; empty if they do."""
         if self.trusted:
             return []
         return self.summary.capture.reasons or ["no reason is given"]

@@ -145,7 +145,7 @@ class Manifest(handed_in.Versioned):
     warnings: list[str] = Field(default_factory=list)
     """Why the run's timing is doubtful, one line for each reason with its remedy."""
     distrust: list[str] = Field(default_factory=list)
-    """Checks after the traffic that failed: the run is kept, and not trusted."""
+    """Checks after the traffic that failed. The run is kept, and `capture.trusted` is false."""
     wall_s: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     """Seconds that each phase took by the host's clock."""
     files: dict[handed_in.FileName, str] = Field(default_factory=dict)

@@ -197,7 +197,7 @@ def _header(all_rows: Sequence[Row]) -> list[Element]:
         element("p", lead, class_="lead"),
         page.main_numbers((_badge(verdict), str(count[verdict])) for verdict in _BADGES),
         page.trust(
-            f"✗ {len(lines)} runs are left out: not run, failed, untrusted, equal to others, "
+            f"✗ {len(lines)} runs are left out: not run, failed, in disagreement, equal to others, "
             "or without a value"
             if lines
             else "✓ Every run finished, and its captures and counters agree",

@@ -188,7 +188,7 @@ def _why_not(plan: PlannedRun, run: Run | None, failed: Mapping[str, Failure]) -
         return "not run"
     if isinstance(run, ModelRun) or run.trusted:
         return None
-    return f"not to be trusted: {'; '.join(run.reasons)}"
+    return f"captures and counters do not agree: {'; '.join(run.reasons)}"
 
 
 def _without_value(recipe: Recipe, made: Mapping[str, _Made]) -> list[FailureRecord]:

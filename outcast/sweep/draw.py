@@ -46,14 +46,14 @@ class Choice:
     by: Sequence[str] = ()
     where: Sequence[str] = ()
     center: Kind = "mean"
-    untrusted: bool = False
+    disagreeing: bool = False
     over: Sequence[str] = ()
 
 
-def chosen(runs: pl.DataFrame, where: Sequence[str], untrusted: bool) -> pl.DataFrame:
+def chosen(runs: pl.DataFrame, where: Sequence[str], disagreeing: bool) -> pl.DataFrame:
     """The runs that meet the conditions. Raises ConfigError as `groups.where` does."""
     kept = groups.where(runs, where)
-    return kept if untrusted else groups.trusted(kept)
+    return kept if disagreeing else groups.agreeing(kept)
 
 
 def figure(
@@ -75,7 +75,7 @@ def figure(
         raise InputError(f"{path}: no run has finished yet")
     labels = Labels(SweepDirectory(path).read_experiment())
     keys = list(choice.by) or groups.default_by(results, choice.over)
-    runs = chosen(results.runs, _of_runs(results, choice), choice.untrusted)
+    runs = chosen(results.runs, _of_runs(results, choice), choice.disagreeing)
     groups.pooled(runs, results.keys, keys, choice.over)
     if name == "cdf":
         value = choice.value or groups.default_values(results.runs)[0]
@@ -109,8 +109,8 @@ def _rows_with(results: Dataset, value: str, choice: Choice) -> pl.DataFrame:
     """The chosen runs; or the flows of these, if only the table of flows has the value."""
     runs, flows = results.runs, results.flows
     if value in runs.columns or value not in flows.columns:
-        return chosen(runs, choice.where, choice.untrusted)
+        return chosen(runs, choice.where, choice.disagreeing)
     of_runs = _of_runs(results, choice)
-    kept = chosen(runs, of_runs, choice.untrusted)
+    kept = chosen(runs, of_runs, choice.disagreeing)
     of_kept = flows.join(kept.select("run"), on="run", how="semi")
     return groups.where(of_kept, [text for text in choice.where if text not in of_runs])

@@ -107,7 +107,7 @@ def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:
     return frame
 
 
-def trusted(frame: pl.DataFrame) -> pl.DataFrame:
+def agreeing(frame: pl.DataFrame) -> pl.DataFrame:
     """The rows of the runs whose captures and counters agree."""
     return frame.filter(pl.col("trusted")) if "trusted" in frame.columns else frame
 

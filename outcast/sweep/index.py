@@ -77,10 +77,10 @@ def page_text(sweep: State, no_report: Mapping[str, str]) -> str:
 
 
 def _summed(sweep: State) -> tuple[list[Group], list[str]]:
-    """Every point's means over its trusted runs, and the names of the values that exist."""
+    """Every point's means over its agreeing runs, and the names of the values that exist."""
     if not sweep.results.runs.height:
         return [], []
-    rows = groups.trusted(sweep.results.runs)
+    rows = groups.agreeing(sweep.results.runs)
     by = [key for key in sweep.results.keys if key != "seed"]
     summed = groups.summarize(rows, by, groups.default_values(rows), "mean")
     cells = [cell for group in summed for cell in group.cells]
@@ -92,7 +92,7 @@ def _results(
     sweep: State, summed: Sequence[Group], values: Sequence[str], labels: Labels
 ) -> Element:
     if not summed or not values:
-        text = "No trusted run has a result yet."
+        text = "No run whose captures and counters agree has a result yet."
         return section("results", "Results", element("p", text))
     keys = list(summed[0].at)
     head = [*(map(labels.key, keys) if keys else ["point"]), *map(heading, values), "runs"]
@@ -112,8 +112,8 @@ def _results(
         text = (
             "Each point has one run, so chance is in every number, and no interval says how much."
         )
-    lacking = f"{counted(missing, 'point')} of {len(settings)} without a finished run that can be "
-    lacking += "trusted."
+    lacking = f"{counted(missing, 'point')} of {len(settings)} without a finished run whose "
+    lacking += "captures and counters agree."
     return section(
         "results",
         "Results",
@@ -146,7 +146,7 @@ def _drawn(
     """The section with the figures; empty if there is nothing to draw."""
     # The total goodput comes last because it says least about fairness.
     ordered = sorted(values, key=lambda value: (value == "total_goodput_bps", value[:4] == "jain"))
-    rows = groups.trusted(sweep.results.runs) if summed else sweep.results.runs
+    rows = groups.agreeing(sweep.results.runs) if summed else sweep.results.runs
     drawn = [figures.drawn(rows, summed, value, labels) for value in ordered[:_MOST_FIGURES]]
     pictures = [
         picture(heading(value), figure.description, figure.svg, "image/svg+xml", 560)
@@ -162,14 +162,20 @@ def _drawn(
 
 
 def _runs(sweep: State, values: Sequence[str], no_report: Mapping[str, str]) -> Element:
-    head = ["run", "captures", *(heading(value) for value in values), "repetition", "seed"]
+    head = [
+        "run",
+        "captures and counters",
+        *(heading(value) for value in values),
+        "repetition",
+        "seed",
+    ]
     rows: list[list[Part]] = []
     for row in sweep.results.runs.iter_rows(named=True):
         name = row["run"]
         has_report = (sweep.directory.run(name).path / report.NAME).exists()
         link = quote(f"runs/{name}/{report.NAME}")
         tag, href = ("a", link) if has_report else ("span", None)
-        text, how = ("trusted", "good") if row.get("trusted") else ("not to be trusted", "bad")
+        text, how = ("agree", "good") if row.get("trusted") else ("do not agree", "bad")
         badge = element("span", text, class_=f"badge {how}")
         numbers = [_number(value, row[value]) for value in values]
         name_cell = element(tag, name, class_="name", href=href)

@@ -35,7 +35,7 @@ def header(sweep: State, summed: Sequence[Group], labels: Labels) -> list[Elemen
         ("runs", sweep.planned),
         ("finished", sweep.finished),
         ("failed", sweep.failures),
-        ("not to be trusted", sweep.untrusted),
+        ("captures and counters do not agree", sweep.disagreeing),
         ("not run yet", sweep.left),
     ]
     return [
@@ -82,11 +82,11 @@ def _at(at: Mapping[str, object], labels: Labels) -> str:
 def _trust(sweep: State) -> Element:
     kinds = (
         (sweep.failures, "failed"),
-        (sweep.untrusted, "cannot be trusted"),
+        (sweep.disagreeing, "with captures and counters that do not agree"),
         (sweep.left, "not run yet"),
     )
     wrong = [f"{len(runs):,} {text}" for runs, text in kinds if runs]
-    bad = bool(sweep.failures or sweep.untrusted)
+    bad = bool(sweep.failures or sweep.disagreeing)
     total = counted(len(sweep.planned), "run")
     verdict = f"✓ {total} finished; captures and counters agree"
     if wrong:
@@ -94,10 +94,10 @@ def _trust(sweep: State) -> Element:
     warnings = [f"Warning in {_named(runs)}: {text}" for text, runs in sweep.warnings.items()]
     if warnings:
         verdict += f"; {counted(len(warnings), 'warning')}"
-    begin = "Cannot be trusted and is in none of the means"
+    begin = "Captures and counters do not agree, so it is in none of the means"
     lines = [
         *(f"Failed: {name}: {why.kind}: {why.message}" for name, why in sweep.failures.items()),
-        *(f"{begin}: {name}: {reason}" for name, reason in sweep.untrusted.items()),
+        *(f"{begin}: {name}: {reason}" for name, reason in sweep.disagreeing.items()),
         *warnings,
     ]
     if remaining := len(sweep.left):

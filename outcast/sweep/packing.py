@@ -116,8 +116,10 @@ def _files_of_all(directory: SweepDirectory, sweep: State) -> list[Path]:
 
 def _notes(sweep: State, manifests: Mapping[str, Manifest], has_captures: bool) -> tuple[str, ...]:
     notes = []
-    if sweep.untrusted:
-        notes.append(f"{len(sweep.untrusted)} of its runs are not to be trusted.")
+    if sweep.disagreeing:
+        notes.append(
+            f"{len(sweep.disagreeing)} of its runs have captures and counters that do not agree."
+        )
     if len(sweep.makers) > 1:
         notes.append(f"Its runs were made by: {'; '.join(sweep.makers)}.")
     if not all(properties(manifest.engine).virtual_clock for manifest in manifests.values()):

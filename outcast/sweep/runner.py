@@ -16,11 +16,11 @@ from outcast.sweep.task import REAL
 
 @dataclass(frozen=True)
 class Result:
-    """A sweep that has ended; captures and counters of `untrusted` runs contradict each other."""
+    """A sweep that has ended; captures and counters of `disagreeing` runs contradict each other."""
 
     directory: SweepDirectory
     progress: Progress
-    untrusted: tuple[str, ...]
+    disagreeing: tuple[str, ...]
 
     @property
     def complete(self) -> bool:
@@ -54,8 +54,10 @@ def run_sweep(
         if warning := mixture_warning(plan, directory):
             observer.note(warning)
         runs = dataset.write(directory).runs
-        untrusted = tuple(runs.filter(~runs["trusted"])["run"]) if "trusted" in runs.columns else ()
-        return Result(directory, progress, untrusted)
+        disagreeing = (
+            tuple(runs.filter(~runs["trusted"])["run"]) if "trusted" in runs.columns else ()
+        )
+        return Result(directory, progress, disagreeing)
 
 
 def mixture_warning(plan: Plan, directory: SweepDirectory) -> str | None:

@@ -1,4 +1,4 @@
-"""The state of a sweep: which runs are finished, which can be trusted, which failed and why."""
+"""The state of a sweep: which runs are finished, whose captures agree, which failed and why."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class State:
     planned: Sequence[Point]
     results: Dataset
     failures: Mapping[str, Failure]
-    untrusted: Mapping[str, str]
+    disagreeing: Mapping[str, str]
     left: Sequence[str]
     warnings: Mapping[str, Sequence[str]]
     makers: Mapping[str, int]
@@ -59,13 +59,13 @@ def read_state(directory: SweepDirectory) -> State:
     failures = {
         name: failure for name, failure in directory.failures().items() if name not in finished
     }
-    untrusted = {}
+    disagreeing = {}
     warnings: dict[str, list[str]] = defaultdict(list)
     makers: Counter[str] = Counter()
     for name in sorted(finished):
         run = Run(directory.run(name))
         if not run.trusted:
-            untrusted[name] = "; ".join(run.reasons)
+            disagreeing[name] = "; ".join(run.reasons)
         for warning in dict.fromkeys(run.summary.warnings):
             warnings[warning].append(name)
         manifest = run.directory.read_manifest()
@@ -77,7 +77,7 @@ def read_state(directory: SweepDirectory) -> State:
         planned=planned,
         results=results,
         failures=failures,
-        untrusted=untrusted,
+        disagreeing=disagreeing,
         left=[p.name for p in planned if p.name not in finished and p.name not in failures],
         warnings=dict(sorted(warnings.items())),
         makers=dict(sorted(makers.items())),

@@ -312,4 +312,6 @@ def require_fates(run: Run, fates: Sequence[PacketFate]) -> None:
 def require_counted(run: Run) -> None:
     """Raises UntrustedError if captures and counters do not agree on the drops."""
     if not run.trusted:
-        raise UntrustedError(f"{run.directory.path}: cannot be trusted: {run.reasons[0]}")
+        raise UntrustedError(
+            f"{run.directory.path}: captures and counters do not agree: {run.reasons[0]}"
+        )

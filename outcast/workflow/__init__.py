@@ -33,7 +33,7 @@ __all__ = ["TakenError", "require_free", "unfinished"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run; `distrust` says why its captures or counters cannot be trusted."""
+    """A finished run; `distrust` says why its captures and counters do not agree."""
 
     directory: RunDirectory
     figures: tuple[Path, ...]

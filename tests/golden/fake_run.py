@@ -83,7 +83,7 @@ def _summary(experiment: Experiment, ratio: float) -> Summary:
         qdisc_drops=3,
         unmatched=0,
         in_flight=0,
-        trusted=experiment.name != "untrusted",
+        trusted=experiment.name != "disagreeing",
         reasons=[],
     )
     named = {group.name: group for group in experiment.flows if group.name is not None}

@@ -211,7 +211,7 @@ JUDGING = [
          "as_asked(run, run_config, frozenset())", "as_asked(run, run_config, ALWAYS_FREE)"),
         ("evidence: a replay that differs", "evidence", 'if outcome.state == "different":',
          "if False:"),
-        ("evidence: an untrusted replay", "evidence",
+        ("evidence: a replay that disagrees", "evidence",
          "capture = Run(truth).summary.capture\n    if not capture.trusted:", "if False:"),
         ("evidence: another analysis of a replay", "evidence",
          "        if differences:\n            return", "        if False:\n            return"),

@@ -85,7 +85,7 @@ class Outcome:
         """Why the case is not as expected; empty if it is."""
         if self.measured is None:
             return [self.error]
-        faults = [] if self.trusted else ["not to be trusted"]
+        faults = [] if self.trusted else ["captures and counters do not agree"]
         low, high = case.bounds
         if not low <= self.measured <= high:
             faults.append(f"{self.measured:.4g} {case.unit}; allowed is {low:.4g} to {high:.4g}")

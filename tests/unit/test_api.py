@@ -257,7 +257,7 @@ def test_a_sweep_from_the_experiment_to_its_table(faked):
     table = sweep.table()
     assert table.height == 4
     assert sorted(set(table["queue.limit"])) == limits
-    assert (sweep.complete, sweep.failures, sweep.untrusted, sweep.left) == (True, {}, {}, [])
+    assert (sweep.complete, sweep.failures, sweep.disagreeing, sweep.left) == (True, {}, {}, [])
     opened = outcast.open_sweep(faked / "s")
     assert opened.table().equals(table)
     assert opened.flows().height >= 4

@@ -164,7 +164,7 @@ def test_what_the_reader_should_know_is_noted(run, tmp_path):
     summary["capture"] |= {"trusted": False, "reasons": ["5 packets are missing"]}
     run.summary.write_text(json.dumps(summary))
     notes = outcast.pack(run.path, tmp_path / "run.zip").notes
-    assert [note for note in notes if "not to be trusted: 5 packets are missing" in note]
+    assert [note for note in notes if "do not agree: 5 packets are missing" in note]
     assert [note for note in notes if "real time, so it cannot be replayed" in note]
     assert [note for note in notes if "tickless.config, mine.patch" in note]
     held = contents(tmp_path / "run.zip")

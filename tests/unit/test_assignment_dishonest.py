@@ -368,8 +368,8 @@ def without_a_hash(manifest: dict[str, Any]) -> None:
     del manifest["files"][manifest["captures"][0]["file"]]
 
 
-def test_an_untrusted_run_does_not_count(inbox, monkeypatch):
-    class Untrusted(Run):
+def test_a_run_that_disagrees_does_not_count(inbox, monkeypatch):
+    class Disagreeing(Run):
         @property
         def summary(self) -> Summary:
             capture = super().summary.capture
@@ -377,9 +377,9 @@ def test_an_untrusted_run_does_not_count(inbox, monkeypatch):
             capture = capture.model_copy(update=update)
             return super().summary.model_copy(update={"capture": capture})
 
-    monkeypatch.setattr(evidence, "Run", Untrusted)
+    monkeypatch.setattr(evidence, "Run", Disagreeing)
     graded = inbox.mark(inbox.ben.path)
-    assert set(states(graded).values()) == {"untrusted"}
+    assert set(states(graded).values()) == {"disagreeing"}
     assert "runs/remedy: tcpdump lost 7 packets in the kernel" in graded.notes
 
 

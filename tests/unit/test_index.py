@@ -61,7 +61,7 @@ def distrust(told: dict[str, Any]) -> None:
 
 @pytest.fixture
 def sweep(tmp_path) -> SweepDirectory:
-    """18 runs: one failed, one is not trusted, one was not run. The last point has only one."""
+    """18 runs: one failed, one does not agree, one was not run. The last point has only one."""
     directory = SweepDirectory(make_sweep(tmp_path / "sweep"))
     names = [point.name for point in state.read_state(directory).planned]
     directory.unfinished.mkdir()
@@ -76,12 +76,14 @@ def test_how_many_runs_of_each_kind_and_why(sweep):
     read = state.read_state(sweep)
     names = [point.name for point in read.planned]
     assert list(read.failures) == [names[0]]
-    assert read.untrusted == {names[1]: "5 <drops> too many"}
+    assert read.disagreeing == {names[1]: "5 <drops> too many"}
     assert read.left == [names[17]]
     assert len(read.finished) == 16
     text = page(sweep)
     top = text[: text.index("<nav")]
-    assert "Of 18 runs: 1 failed, 1 cannot be trusted, 1 not run yet" in top
+    assert (
+        "Of 18 runs: 1 failed, 1 with captures and counters that do not agree, 1 not run yet" in top
+    )
     assert f"Failed: {names[0]}: GuestError: the guest &lt;ended&gt;" in top
     assert f"{names[1]}: 5 &lt;drops&gt; too many" in top
     assert 'class="trust bad"' in top

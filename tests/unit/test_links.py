@@ -170,7 +170,7 @@ def counted(run: RunDirectory, *records: LinkRecord) -> list[str]:
     return analysis.analyze(run).capture.reasons
 
 
-def test_a_run_whose_links_fit_is_trusted_and_listed(run, verb):
+def test_a_run_whose_links_fit_agrees_and_is_listed(run, verb):
     reasons = counted(
         run,
         record("s1-eth1", "s1", "h1", flows=[0, 1]),

@@ -240,7 +240,7 @@ def test_distrust_and_warnings_stand_at_the_top(run):
     text = report.make(doubtful)
     before = text[: text.index("<nav")]
     assert "Captures and counters do not agree" in before
-    assert "Not to be trusted: &lt;lost&gt; 5" in before
+    assert "They do not agree: &lt;lost&gt; 5" in before
     assert "Warning: the clock jumped" in before
 
 

@@ -379,7 +379,7 @@ def test_runs_without_a_value_and_without_trust_are_listed(analysed, tmp_path):
     wanted = [*three, PlannedRun(point, 4, "run-4", None)]
     found = reproduce.conclude(made, "quick", wanted, store, {}, MADE_BY)
     assert [(each.seed, each.reason) for each in found.failures] == [
-        (2, "not to be trusted: packets are missing"),
+        (2, "captures and counters do not agree: packets are missing"),
         (4, "not run"),
         (3, "has no outcast ratio"),
     ]

@@ -1,4 +1,4 @@
-"""The analysis of a run directory: what is stored, what is refused, what is not trusted."""
+"""The analysis of a run directory: what is stored, what is refused, what does not agree."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from outcast.analysis import analyze, compute, require_trusted, write
+from outcast.analysis import analyze, compute, require_agreement, write
 from outcast.analysis.measure.flows import tcp_of_flow
 from outcast.analysis.run_analysis import Interval
 from outcast.cli import invoke as outcast
@@ -83,7 +83,7 @@ def test_the_contract_of_summary_json(run, traffic):
         "trusted": True,
         "reasons": [],
     }
-    require_trusted(summary)
+    require_agreement(summary)
     for port in (0, 1):
         drops = tree["drops"][f"s1-eth{2 + port}"]
         assert drops["packets"] == int((traffic.port == port).sum())
@@ -326,8 +326,8 @@ def test_what_is_not_trusted(run, change, said):
     summary = analyze(run)
     assert not summary.capture.trusted
     assert said in "; ".join(summary.capture.reasons)
-    with pytest.raises(UntrustedError, match="not to be trusted"):
-        require_trusted(summary)
+    with pytest.raises(UntrustedError, match="captures and counters do not agree: "):
+        require_agreement(summary)
 
 
 # --- refusals
@@ -360,7 +360,7 @@ def test_the_table_names_classes_ports_and_trust(run, capsys):
     text = capsys.readouterr().out
     for word in ("Jain's index", "outcast ratio", "2-hop", "3-hop", "s1-eth2", "time-", "queue-"):
         assert word in text
-    assert "trusted:" in text
+    assert "captures and counters agree: " in text
 
 
 def held_link(tried_again: int) -> model.Traffic:

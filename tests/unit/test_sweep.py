@@ -595,7 +595,7 @@ def test_a_merge_that_fails_leaves_nothing(faked, tmp_path, capsys):
         ("fake", ["--store", "s3://a"], 2, "--store: is where Dask's workers put results"),
         ("fake", ["--merge", ".", "--resume"], 2, "--merge: runs nothing"),
         ("fail", ["--set", "sweep.seed=[1, 2]"], 1, "4 runs failed; to go on: outcast sweep"),
-        ("untrusted", [], 4, "4 runs cannot be trusted"),
+        ("disagreeing", [], 4, "captures and counters of 4 runs do not agree"),
         ("fake", ["--keep-free", "100000000GB"], 1, "stopped with 4 runs left: the disk is full"),
         ("fake", ["--keep-free", "much"], 2, "--keep-free: 'much' is not a size"),
         ("fake", ["--deadline", "8"], 2, "--deadline: '8' is not a time"),

@@ -196,11 +196,11 @@ def test_what_is_missing_or_doubtful_is_said(tmp_path, capsys):
     summary = next((path / "runs").glob("*/summary.json"))
     edit(summary, lambda told: told["capture"].update(trusted=False))
     _, out, _ = results(capsys, str(path))
-    assert "1 runs that cannot be trusted are left out" in out
+    assert "1 runs whose captures and counters do not agree are left out" in out
     argv = [str(path), "--by", "engine", "--value", "outcast_ratio", "--format", "json"]
     argv += ["--over", "queue.limit", "--over", "topology.rivals"]
     counts = [
-        json.loads(results(capsys, *argv, *more)[1])[0]["runs"] for more in ([], ["--untrusted"])
+        json.loads(results(capsys, *argv, *more)[1])[0]["runs"] for more in ([], ["--disagreeing"])
     ]
     assert counts == [15, 16]
 

@@ -27,7 +27,7 @@ from outcast.records.generated import Completed
 READY_DEADLINE_S = 60.0
 CONNECT_DEADLINE_S = 60.0
 LONGEST_DRAIN_NS = 120 * 10**9
-"""A datagram that takes longer counts as lost. The queue that holds it makes the run untrusted."""
+"""A datagram that takes longer counts as lost. Its queue makes captures and counters disagree."""
 LATE_NS = 1_000_000
 """A flow that starts later than this after its time makes the run's timing doubtful."""
 

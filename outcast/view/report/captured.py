@@ -31,11 +31,11 @@ def verdict(run: Run) -> Element:
         f"Conservation: {packets:,} packets came in. The fate of {capture.in_flight:,} was "
         f"undecided. {capture.unmatched:,} left and no capture saw them come in.",
     ]
-    lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
+    lines += [f"They do not agree: {reason}" for reason in capture.reasons]
     lines += [f"Note: {text}" for text in run.summary.warnings]
     if capture.trusted:
         return trust("✓ The captures agree with one another", "good", bullets(lines))
-    return trust("✗ The captures cannot be believed", "bad", bullets(lines))
+    return trust("✗ The captures do not agree with one another", "bad", bullets(lines))
 
 
 def words(manifest: CapturesManifest) -> Element:

@@ -21,7 +21,7 @@ MOST_KEYS = 8
 
 
 def header(run: Run) -> list[Element]:
-    """Returns the page's heading, the result in a sentence, and whether it can be trusted."""
+    """Returns the heading, the result in a sentence, and whether captures and counters agree."""
     summary = run.summary
     key: list[tuple[str, str]] = []
     if run.manifest.flows:
@@ -152,7 +152,7 @@ def _trust(run: Run) -> Element:
         f"{capture.in_flight:,} was undecided at their end. {capture.unmatched:,} left and no "
         "capture saw them come in.",
     ]
-    lines += [f"Not to be trusted: {reason}" for reason in capture.reasons]
+    lines += [f"They do not agree: {reason}" for reason in capture.reasons]
     lines += [f"Warning: {text}" for text in run.summary.warnings]
     number = len(run.summary.warnings)
     if not capture.trusted:

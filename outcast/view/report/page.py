@@ -36,7 +36,7 @@ def main_numbers(numbers: Iterable[tuple[Part, str]]) -> Element:
 
 
 def trust(verdict: str, how: str, *parts: Part) -> Element:
-    """Returns the section that says whether results can be trusted: good, doubtful or bad."""
+    """Returns the section that says whether captures and counters agree: good, doubtful or bad."""
     return section("trust", verdict, *parts, class_=f"trust {how}")
 
 

@@ -27,7 +27,7 @@ MOST_ROWS = 40
 
 
 def render(directory: RunDirectory, *, notes_shown: bool = False) -> RenderableType:
-    """Renders flows, their groups, input ports, and whether the result can be trusted.
+    """Renders flows, their groups, input ports, and whether captures and counters agree.
 
     With `notes_shown` it only names the warnings told before the traffic. Raises InputError.
     """
@@ -393,12 +393,14 @@ def _probe_table(probes: Mapping[str, ProbeSummary]) -> Table:
 def _trust(summary: Summary) -> Text:
     capture = summary.capture
     if not capture.trusted:
-        return Text("not to be trusted: " + "; ".join(capture.reasons), style="red")
+        return Text(
+            "captures and counters do not agree: " + "; ".join(capture.reasons), style="red"
+        )
     if capture.qdisc_drops is None:
         text = f"{capture.inferred_drops} drops inferred; no counter of the queue is known to "
         return Text(f"{text}compare with", style="green")
-    text = f"trusted: {capture.inferred_drops} drops inferred in the whole captures, the queue "
-    text += f"counted {capture.qdisc_drops}"
+    text = f"captures and counters agree: {capture.inferred_drops} drops inferred in the whole "
+    text += f"captures, the queue counted {capture.qdisc_drops}"
     if capture.blackout_drops:
         text += f" and the blackout's switch {capture.blackout_drops}"
     if capture.link_down_drops:
