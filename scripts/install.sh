@@ -187,16 +187,14 @@ make_venv() {
         say "the virtual engine's guest: ${guest[*]#"$root/"}"
         pip_install "${guest[@]}"
     fi
-    if [[ $root == *[!\ -~]* ]]; then
-        link_relatively
-    fi
+    link_checkout
     printf '%s\n' "$wanted" | as_owner tee "$stamp" >/dev/null
 }
 
-# pip's link to the checkout holds its absolute path. If that is not ASCII, Python cannot read it in
-# every locale, but it can read the path relative to the .venv. Otherwise pip's own link stays, because
-# what the guest reads decides a run's bytes.
-link_relatively() {
+# pip's link to the checkout comes after the folders of Python's path: beside a folder that is called
+# outcast, or configs, a notebook would import that one. A folder of the path that has the packages
+# does not. Relative to the .venv, because Python cannot read a path that is not ASCII in every locale.
+link_checkout() {
     local packages
     packages=$(as_owner "$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     realpath --relative-to="$packages" "$root" \

@@ -263,3 +263,14 @@ def test_an_interrupt_that_a_shell_ignores_is_ignored(tmp_path):
     ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
     done = subprocess.run(program, capture_output=True, text=True, preexec_fn=ignore)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_folder_of_the_same_name_beside_a_notebook_is_not_imported(tmp_path):
+    """A checkout that scripts/install.sh has linked is found by Python's path."""
+    for name in ("outcast", "configs", "controllers", "topologies"):
+        (tmp_path / name).mkdir()
+    code = "import outcast, configs, controllers.graph; print(outcast.load.__name__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout == "load\n", f"{done.stderr}scripts/install.sh links the checkout again"

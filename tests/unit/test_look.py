@@ -260,3 +260,23 @@ def test_long_names_of_queues_find_room_in_a_column(tmp_path):
                 assert not [fault for fault in seen.faults(figure) if "unit" not in fault]
     (axes,) = made.figure("bar", by=keys, size="column").axes
     assert "200 packets,\ntarget" in axes.get_xticklabels()[2].get_text()
+
+
+@pytest.mark.parametrize(
+    ("title", "why"),
+    [
+        ("$" + r"\sqrt{" * 40 + "x" + "}" * 40 + "$", "is nested too deeply"),
+        ("$" + r"\hat\bar " * 30 + "x$", "is nested too deeply"),
+        (r"$\frac{$", "is no formula"),
+        ("x" * 301, "301 letters; allowed are 300"),
+    ],
+)
+def test_a_title_that_cannot_be_drawn_is_refused(title, why):
+    with pytest.raises(ConfigError, match=r"^title: ") as caught:
+        look.look_of(title=title)
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize("title", ["costs $5", r"of $\alpha_1$ and $\sqrt{x}$", "", None])
+def test_a_title_with_formulas_is_taken(title):
+    assert look.look_of(title=title).title == title

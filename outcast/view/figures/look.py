@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from matplotlib.axes import Axes
+from matplotlib.cbook import is_math_text
 from matplotlib.figure import FigureBase
+from matplotlib.mathtext import MathTextParser
 
 from outcast.errors import ConfigError
 from outcast.view.figures.style import OWN, STYLE, Canvas
@@ -80,6 +82,34 @@ def _as_text(inches: object) -> str:
     return str(inches)
 
 
+MOST_LETTERS = 300
+_FRAMES = 200
+"""Drawing calls matplotlib's reader of formulas, which calls itself, from deeper than here."""
+
+
+def _require_title(title: str | None) -> None:
+    """Raises ConfigError for a title that cannot be drawn: matplotlib sets $...$ as a formula."""
+    if title is None:
+        return
+    if len(title) > MOST_LETTERS:
+        raise ConfigError(f"title: {len(title)} letters; allowed are {MOST_LETTERS}")
+    if is_math_text(title):
+        try:
+            _read_formulas(title, _FRAMES)
+        except (ValueError, RecursionError) as error:
+            why = "is no formula" if isinstance(error, ValueError) else "is nested too deeply"
+            raise ConfigError(
+                f"title: {title[:40]!a}: what stands between $ {why}; \\$ is a dollar sign"
+            ) from None
+
+
+def _read_formulas(text: str, frames: int) -> None:
+    if frames:
+        _read_formulas(text, frames - 1)
+    else:
+        MathTextParser("path").parse(text)
+
+
 class Options(TypedDict, total=False):
     """What a caller of the API can say of a figure's look; see `Run.figure`."""
 
@@ -95,6 +125,7 @@ def look_of(size: tuple[float, float] | str | None = None, **others: Any) -> Loo
         others = {**others, "title": others.get("title") or "", "narrow": True}
     if size is not None:
         size = parse_size(size) if isinstance(size, str) else _required_size(size)
+    _require_title(others.get("title"))
     return Look(size_inches=size, **others)
 
 
