@@ -20,10 +20,10 @@ from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.findings import Found
 from outcast.analysis.join.join import Joined, count
 from outcast.analysis.join.packets import Packets
-from outcast.analysis.measure.blackout import flow_chains, port_chains
-from outcast.analysis.measure.latency import latency
+from outcast.analysis.join.service import Whole
+from outcast.analysis.measure.blackout import Chains, flow_chains
 from outcast.analysis.measure.program_flows import LEAST_DATA_SHARE
-from outcast.analysis.measure.queue import replay
+from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.tcp import resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.analysis.port_analysis import DEFAULT_MIN_RTO_NS, PortAnalysis, rows_by_number, spans
@@ -71,9 +71,9 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         warnings=list(found.remarks),
         bin_ns=_bin_ns(traffic.duration_ns),
     )
-    is_whole = len(outputs) == 1
+    of_flows = flow_chains(joined)
     ports = [
-        _analyze(part, record, numbers, found if is_whole else None)
+        _analyze(part, record, numbers, found, of_flows)
         for part, record in zip(outputs, manifest.bottlenecks, strict=True)
     ]
     together = when_all_active(manifest, ports)
@@ -183,30 +183,70 @@ def _bottleneck(part: Joined, request: JoinRequest) -> BottleneckRecord:
 
 
 def _analyze(
-    part: Joined, record: BottleneckRecord, numbers: list[int], found: Found | None
+    part: Joined, record: BottleneckRecord, numbers: list[int], found: Found, of_flows: Chains
 ) -> PortAnalysis:
-    """Analyses one output. `found` has its queue and chains, if it is the only output."""
+    """Analyses one output. `found` and `of_flows` have the queues and chains of all."""
     rows = rows_by_number(part, numbers)
+    output = found.joined.outputs.index(part.outputs[0])
+    came = np.flatnonzero(found.joined.egress == output)
     return PortAnalysis(
         record=record,
         captures=[],
         joined=part,
-        queue=replay(part, latency(part).delay_ns(part)) if found is None else found.queue,
+        queue=_queue_of(found.queue, output, came),
         reached_ns=part.arrivals.stamp_ns,
-        chains=port_chains(part) if found is None else found.chains,
-        flow_chains=flow_chains(part),
+        chains=_chains_of(found, found.chains, output, came),
+        flow_chains=_chains_of(found, of_flows, output, came),
         numbers=numbers,
         rows=rows,
         spans=spans(part, rows),
         sent_ns=part.departures.stamp_ns,
+        all_sent_ns=part.all_left.departures.stamp_ns,
         fresh=fresh_bytes(part.departures, part.flows),
         round_trips=round_trips(part.arrivals, ()),
         resent=resent(part, DEFAULT_MIN_RTO_NS),
     )
 
 
+def _queue_of(queue: Queue, output: int, came: I64) -> Queue:
+    """The queue of one output, by the rows of what came in for it."""
+    mine = queue.egress == output
+    events = Queue(*queue[:2], *(column[mine] for column in queue[2:]))
+    return events._replace(
+        found_bytes=queue.found_bytes[came],
+        found_packets=queue.found_packets[came],
+        packet=_renumbered(events.packet, came),
+        egress=np.zeros_like(events.egress),
+    )
+
+
+def _chains_of(found: Found, chains: Chains, output: int, came: I64) -> Chains:
+    """The chains to one output, by the inputs and rows of what came in for it."""
+    mine = chains.only(chains.egress == output)
+    inputs = np.unique(found.joined.arrivals.port[came])
+    return replace(
+        mine,
+        ingress=np.searchsorted(inputs, mine.ingress).astype(np.int8),
+        egress=np.zeros_like(mine.egress),
+        first=np.searchsorted(came, mine.first).astype(np.int32),
+        last=np.searchsorted(came, mine.last).astype(np.int32),
+    )
+
+
 def _of_output(joined: Joined, output: int) -> Joined:
     """The part of a join that goes to one output. Inputs that nothing came in by are left out."""
+    part = _part_of(joined, output)
+    if joined.whole is None:
+        return part
+    full = _part_of(joined.whole.joined, output)
+    # Between packets of other outputs the rows of this one keep their order.
+    own = np.flatnonzero(full.arrivals.flow < len(joined.flows))
+    own_left = np.flatnonzero(full.departures.flow < len(joined.flows))
+    shares = joined.whole.bytes_share[output], joined.whole.unseen_share[output]
+    return replace(part, whole=Whole(full, own, own_left, *((share,) for share in shares)))
+
+
+def _part_of(joined: Joined, output: int) -> Joined:
     came = np.flatnonzero(joined.egress == output)
     left_rows = np.flatnonzero(joined.departures.port == output)
     inputs = np.unique(joined.arrivals.port[came])

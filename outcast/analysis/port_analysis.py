@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
+from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from outcast.analysis.compiled import I32, I64, Array
 from outcast.analysis.join.join import DEFAULT_MAX_SOJOURN_NS, Joined, JoinOptions, join
 from outcast.analysis.join.pairs import grouped
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
-from outcast.analysis.measure.queue import Queue, first_bits_ns, on_wire
+from outcast.analysis.measure.queue import Queue, first_bits_ns, of_own, on_wire
 from outcast.analysis.measure.queue_entry import replay_behind
 from outcast.analysis.measure.tcp import Acks, Resent, RoundTrips, resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
@@ -51,6 +52,7 @@ class PortAnalysis:
             interval.
         spans: when its first and its last packet came in within the duration.
         sent_ns: for each departure, when its first bit went on the link.
+        all_sent_ns: the same for each of `joined.all_left`.
         fresh: for each departure, the payload bytes of its flow that had not left before.
         round_trips: from the inputs to the receivers and back. Empty unless the acknowledgements
             were captured (`capture: {ports: all}`).
@@ -67,6 +69,7 @@ class PortAnalysis:
     rows: dict[int, Array]
     spans: dict[int, tuple[int, int]]
     sent_ns: I64
+    all_sent_ns: I64
     fresh: I32
     resent: Resent
     round_trips: RoundTrips
@@ -89,7 +92,7 @@ def join_port(
                 f"the bottleneck's output and all its inputs are needed"
             )
     paths = [(port, directory.path / files[port, way]) for port, way in needed]
-    captures = read_captures(paths, frozenset(record.destinations), foreign=False)
+    captures = _read(paths, frozenset(record.destinations))
     for capture in captures:
         if capture.cut_short:
             raise InputError(
@@ -118,6 +121,18 @@ def join_port(
         may_be_empty=not any(flow.dst_ip in record.destinations for flow in manifest.planned_flows),
     )
     return captures, join(captures[:-1], captures[-1:], options)
+
+
+def _read(paths: Sequence[tuple[str, Path]], destinations: frozenset[str]) -> list[PortCapture]:
+    """The captures of a run's port; the output's is the last one.
+
+    If other frames left too, they took room in the queue, and the inputs show when they came in.
+    """
+    *inputs, output = [path for _, path in paths]
+    captures = read_captures(paths, destinations, foreign=False, keeping={output})
+    if captures[-1].others.stamp_ns.size:
+        captures[:-1] = read_captures(paths[:-1], destinations, foreign=False, keeping=inputs)
+    return captures
 
 
 def _only_by(capture: PortCapture, plan: Plan, egress: str) -> PortCapture:
@@ -187,8 +202,9 @@ def analyze_port(
 ) -> PortAnalysis:
     """Computes what a bottleneck's packets did. Flows in `strangers` do not count there."""
     t_start_ns = manifest.traffic.t_start_ns
+    full = joined.all_left
     queue, reached_ns = replay_behind(
-        joined,
+        full,
         record.queue,
         [(t_start_ns + at, delay) for at, delay in _delays_ns(directory, manifest, record)],
         [(t_start_ns + a, t_start_ns + b) for a, b in down_spans_ns(manifest, record.egress)],
@@ -199,6 +215,9 @@ def analyze_port(
         ],
         [*_held(manifest, record.egress)],
     )
+    all_sent_ns = sent_ns = _sent_ns(directory, manifest, record, full)
+    if joined.whole is not None:
+        reached_ns, sent_ns = reached_ns[joined.whole.own], sent_ns[joined.whole.own_left]
     numbers = _numbers(joined.flows, manifest.flows, strangers)
     rows = rows_by_number(joined, numbers)
     duration_ns = (t_start_ns, t_start_ns + manifest.traffic.duration_ns)
@@ -206,14 +225,15 @@ def analyze_port(
         record=record,
         captures=captures,
         joined=joined,
-        queue=queue,
+        queue=of_own(joined, queue),
         reached_ns=reached_ns,
         chains=port_chains(joined),
         flow_chains=flow_chains(joined),
         numbers=numbers,
         rows=rows,
         spans=spans(joined, rows, duration_ns),
-        sent_ns=_sent_ns(directory, manifest, record, joined),
+        sent_ns=sent_ns,
+        all_sent_ns=all_sent_ns,
         fresh=fresh_bytes(joined.departures, joined.flows),
         round_trips=_round_trips(directory, manifest, record, joined),
         resent=resent(

@@ -133,7 +133,7 @@ def chain_table(joined: Joined, chains: Chains, counts: Bool | None = None) -> p
             "t_end": chains.t_end_ns,
             "drops": chains.drops,
             "flows": chains.flows,
-            "others_through": chains.others_through,
+            "others_through": nullable(chains.others_through),
             "longest_gap_ns": chains.longest_gap_ns,
             "before_gap": chains.before_gap,
             "in_interval": np.ones(len(chains), np.bool_)

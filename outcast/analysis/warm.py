@@ -33,12 +33,15 @@ _SEGMENT = bytes.fromhex(
     "020000000001 020000000002 0800 45000028 0001 4000 40 06 0000 0a000002 0a000001"
     "4e21 1389 00000000 00000001 5010 01f6 0000 0000"
 )
+_ARP = bytes.fromhex("ffffffffffff 020000000002 0806").ljust(60, b"\0")
 
 
 def _pcap(stamp_us: int) -> bytes:
     head = bytes.fromhex("d4c3b2a1 0200 0400 00000000 00000000 00000400 01000000")
-    fields = (0, stamp_us, len(_SEGMENT), len(_SEGMENT))
-    return head + b"".join(field.to_bytes(4, "little") for field in fields) + _SEGMENT
+    for frame in (_SEGMENT, _ARP):
+        fields = (0, stamp_us, len(frame), len(frame))
+        head += b"".join(field.to_bytes(4, "little") for field in fields) + frame
+    return head
 
 
 def _pcapng() -> bytes:
@@ -61,7 +64,7 @@ _FORMATS = Formats(
 
 
 def warm() -> None:
-    """Runs every compiled function once, on captures of one packet and a page of one event.
+    """Runs every compiled function once, on captures of two frames and a page of one event.
 
     Code of other states of the analysis is removed.
     """

@@ -32,6 +32,7 @@ from outcast.analysis.measure.estimates import (
     late_remarks,
     latency_remarks,
     require_possible,
+    service_remarks,
 )
 from outcast.analysis.measure.latency import latency
 from outcast.analysis.measure.random_loss import Relation, random_losses, relations
@@ -268,8 +269,10 @@ def _measured(
     `remarks`, which are about the captures.
     """
     known = KnownQueue(request.rate_bps, request.limit_bytes)
-    least = latency(joined, unit_ns - 1)
-    replayed = queue.replay(joined, least.delay_ns(joined))
+    full = joined.all_left
+    least = latency(full, unit_ns - 1)
+    of_all = queue.replay(full, least.delay_ns(full))
+    replayed = queue.of_own(joined, of_all)
     clocks = joined.sources.clocks
     ranges = drop_ranges(joined, repaired, replayed)
     doubtful = Doubtful.of(unit_ns, clocks, least)
@@ -289,8 +292,8 @@ def _measured(
     estimates = tuple(
         # Where interfaces cannot be told apart, several queues count as one.
         estimate(
-            joined,
-            replayed,
+            full,
+            of_all,
             output,
             known,
             doubtful,
@@ -310,9 +313,10 @@ def _measured(
             *joined.clocks,
             *joined.sources.notes,
             *((*clocks.remarks, *clocks.doubts, *clocks.leaps) if clocks else ()),
+            *service_remarks(joined),
             *doubtful.remarks(joined, known),
             *late_remarks(joined, request.max_sojourn_ns),
-            *latency_remarks(joined, least, known, doubtful, one_clock=clocks is None),
+            *latency_remarks(full, least, known, doubtful, one_clock=clocks is None),
             *alike.values(),
             *(loss.sentence for loss in at_random.values()),
             *_lost_on_several(joined),

@@ -28,6 +28,7 @@ from outcast.analysis.capture.headers import (
     UDP,
     Columns,
     FlowKey,
+    Others,
 )
 from outcast.analysis.capture.mirrors import (
     CARRIERS,
@@ -37,9 +38,12 @@ from outcast.analysis.capture.mirrors import (
     outer,
     unwrap_mirrored,
 )
-from outcast.analysis.compiled import I64, U8, U64, Scalar, compiled, load16, load32, load64
+from outcast.analysis.compiled import I8, I64, U8, U64, Scalar, compiled, load16, load32, load64
 
 _NOT_IP, _CUT, _UNWANTED = 0, 1, 2
+_LOOKED_AT, _LEAST_LOOKED_AT = 40, 8
+"""So many bytes behind the EtherType tell frames apart that are not decoded; with fewer nothing
+does."""
 
 
 @compiled
@@ -60,7 +64,7 @@ def _decode(
     columns: Columns,
     filled: int,
     flows: Flows,
-    skipped: I64,
+    skipped: I8,
     tunnels: I64,
     around: U64,
     base: int,
@@ -69,10 +73,10 @@ def _decode(
 
     Returns (packet reached, rows filled).
 
-    Stops early if the flow table is full. `skipped` counts packets that are left out because they
-    are not IP, were captured too short for their headers, or go to no wanted destination. `tunnels`
-    counts those that are known by the packet inside; if it is empty, none are. `around` is given
-    what `outer` says of frames that could be mirrored, from the row `base` on.
+    Stops early if the flow table is full. `skipped` says of each packet why it is left out: it is
+    not IP, was captured too short for its headers, or goes to no wanted destination; else -1.
+    `tunnels` counts those that are known by the packet inside; if it is empty, none are. `around`
+    is given what `outer` says of frames that could be mirrored, from the row `base` on.
     """
     data, count, offset, length, original, stamp, link, _ = records
     table = flows.rows
@@ -90,7 +94,7 @@ def _decode(
         end = at + length[packet]
         kind, at, overhead = link_layer(data, at, end, link[packet])
         if kind < 0:
-            skipped[_CUT] += 1
+            skipped[packet] = _CUT
             continue
         headers: Scalar = np.uint64(0)
         if looks_inside and at + 20 <= end and may_carry[data[at + (9 if kind == 0x0800 else 6)]]:
@@ -109,11 +113,11 @@ def _decode(
         protocol: Scalar = 0
         if kind == 0x0800:
             if at + 20 > end:
-                skipped[_CUT] += 1
+                skipped[packet] = _CUT
                 continue
             header: Scalar = (data[at] & 15) * 4
             if data[at] >> 4 != 4 or header < 20:
-                skipped[_NOT_IP] += 1
+                skipped[packet] = _NOT_IP
                 continue
             total = load16(data, at + 2)
             rest = (total if total else beyond) - header
@@ -133,7 +137,7 @@ def _decode(
             at += header
             if protocol == AUTHENTICATION and not fragment_offset:
                 if at + 8 > end:
-                    skipped[_CUT] += 1
+                    skipped[packet] = _CUT
                     continue
                 protocol = np.int64(data[at])
                 size: Scalar = 8 + 4 * np.int64(data[at + 1])
@@ -141,10 +145,10 @@ def _decode(
                 at += size
         elif kind == 0x86DD:
             if at + 40 > end:
-                skipped[_CUT] += 1
+                skipped[packet] = _CUT
                 continue
             if data[at] >> 4 != 6:
-                skipped[_NOT_IP] += 1
+                skipped[packet] = _NOT_IP
                 continue
             total = load16(data, at + 4)
             rest = total if total else beyond - 40
@@ -185,10 +189,10 @@ def _decode(
                 if fragment_offset:
                     break
         else:
-            skipped[_NOT_IP] += 1
+            skipped[packet] = _NOT_IP
             continue
         if short:
-            skipped[_CUT] += 1
+            skipped[packet] = _CUT
             continue
         # Transport layer.
         sport: Scalar = 0
@@ -206,7 +210,7 @@ def _decode(
             marks |= LATER_FRAGMENT
         elif protocol == TCP:
             if at + 20 > end:
-                skipped[_CUT] += 1
+                skipped[packet] = _CUT
                 continue
             sport = load16(data, at)
             dport = load16(data, at + 2)
@@ -214,7 +218,7 @@ def _decode(
             ack = load32(data, at + 8)
             header = (np.int64(data[at + 12]) >> 4) * 4
             if header < 20:
-                skipped[_NOT_IP] += 1
+                skipped[packet] = _NOT_IP
                 continue
             flags = np.int64(data[at + 13])
             checksum = load16(data, at + 16)
@@ -253,7 +257,7 @@ def _decode(
                 marks &= ~OPTIONS_CUT
         elif protocol == UDP:
             if at + 8 > end:
-                skipped[_CUT] += 1
+                skipped[packet] = _CUT
                 continue
             sport = load16(data, at)
             dport = load16(data, at + 2)
@@ -280,7 +284,7 @@ def _decode(
             if table[row, SOURCE_MAC] == 0:
                 table[row, SOURCE_MAC] = _source_mac(data, offset[packet], link[packet])
         if table[last_row, WANTED] == 0:
-            skipped[_UNWANTED] += 1
+            skipped[packet] = _UNWANTED
             continue
         if link[packet] == COOKED_V1:
             marks |= OUTBOUND if data[offset[packet] + 1] == 4 else INBOUND
@@ -315,6 +319,44 @@ def _decode(
     return count, filled
 
 
+@compiled
+def _other_frames(records: Records, skipped: I8, others: Others) -> int:
+    """Fills in the frames that are left out. Returns how many they are.
+
+    They are known by their EtherType and what follows. Padding of ARP is not looked at, because a
+    capture at the sender lacks it.
+    """
+    data, count, offset, length, original, stamp, link, _ = records
+    filled = 0
+    for packet in range(count):
+        if skipped[packet] < 0:
+            continue
+        begin = offset[packet]
+        end = begin + length[packet]
+        kind, at, overhead = link_layer(data, begin, end, link[packet])
+        identity = np.uint64(0)
+        stop = min(end, at + (28 if kind == 0x0806 else _LOOKED_AT))
+        if kind >= 0 and stop - at >= _LEAST_LOOKED_AT:
+            identity = np.uint64(kind) * np.uint64(0x9E3779B97F4A7C15)
+            for place in range(at, stop):
+                # Hops change the ECN bits, the TTL and the check sum of IPv4's header.
+                is_fixed = place - at != 1 and place - at != 8 and (place - at) // 2 != 5
+                if kind != 0x0800 or is_fixed:
+                    identity = mix(identity, np.uint64(data[place]))
+        mark = 0
+        if link[packet] == COOKED_V1 and begin + 2 <= end:
+            mark = OUTBOUND if data[begin + 1] == 4 else INBOUND
+        elif link[packet] == COOKED_V2 and begin + 11 <= end:
+            mark = OUTBOUND if data[begin + 10] == 4 else INBOUND
+        others.stamp_ns[filled] = stamp[packet]
+        others.frame_bytes[filled] = original[packet] + overhead
+        others.identity[filled] = identity
+        others.mac[filled] = _source_mac(data, begin, link[packet]) if begin + 20 <= end else 0
+        others.marks[filled] = mark
+        filled += 1
+    return filled
+
+
 def _tallied(names: Sequence[str], counts: I64) -> dict[str, int]:
     return {name: count for name, count in zip(names, counts.tolist(), strict=False) if count}
 
@@ -329,13 +371,18 @@ class Decoder:
             for their headers, or go to no wanted destination.
     """
 
-    def __init__(self, destinations: frozenset[str] | None, unwraps: bool = True) -> None:
+    def __init__(
+        self, destinations: frozenset[str] | None, unwraps: bool = True, keeps_others: bool = True
+    ) -> None:
         """Keeps only packets to `destinations`; None keeps all.
+
+        With `keeps_others`, the frames that are left out are known by their length and time.
 
         With `unwraps`, a mirrored packet is taken out of what carries it, and one in a tunnel is
         known by the packet inside.
         """
         self._unwraps = unwraps
+        self._others: list[Others] | None = [] if keeps_others else None
         self._carried = np.zeros(len(CARRIERS), np.int64)
         self._tunnels = np.zeros(len(TUNNELS) if unwraps else 0, np.int64)
         self.columns = Columns.empty(1024)
@@ -387,7 +434,8 @@ class Decoder:
             self.columns = self.columns.resized(max(needed, 2 * self.columns.stamp_ns.size))
         first, base = 0, self.filled
         around = np.zeros(records.count if self._unwraps else 0, np.uint64)
-        tallies = self._skipped, self._tunnels, around, base
+        skipped = np.full(records.count, -1, np.int8)
+        tallies = skipped, self._tunnels, around, base
         while first < records.count:
             first, self.filled = _decode(
                 records, first, self.columns, self.filled, self.flows, *tallies
@@ -397,6 +445,18 @@ class Decoder:
         rows = around.nonzero()[0]
         if rows.size:
             self._around.append((rows + base, around[rows]))
+        counts = np.bincount(skipped + 1, minlength=4)[1:]
+        self._skipped += counts
+        if counts.any() and self._others is not None:
+            others = Others.empty(int(counts.sum()))
+            _other_frames(records, skipped, others)
+            self._others.append(others)
+
+    @property
+    def others(self) -> Others:
+        """The frames that were left out, in the file's order; none unless they are kept."""
+        parts = self._others or [Others.empty(0)]
+        return Others(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def finish(self) -> tuple[Columns, list[FlowKey]]:
         """Returns the columns, cut to their length, and the flows by row."""

@@ -81,6 +81,28 @@ class Columns(NamedTuple):
         return Columns.of(room.resized(column, capacity) for column in self)
 
 
+class Others(NamedTuple):
+    """Frames that are not decoded, one value each: not IP, cut, or to no wanted destination.
+
+    Attributes:
+        identity: hash of what a hop leaves unchanged; 0 if too little was captured.
+        mac: the source MAC address; 0 without one.
+        marks: INBOUND or OUTBOUND if the capture says it.
+    """
+
+    stamp_ns: I64
+    frame_bytes: I32
+    identity: U64
+    mac: U64
+    marks: U8
+
+    @classmethod
+    def empty(cls, size: int) -> Others:
+        """Frames with undefined content."""
+        kinds: list[Any] = [np.int64, np.int32, np.uint64, np.uint64, np.uint8]
+        return cls(*cast(Any, (np.empty(size, kind) for kind in kinds)))
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class FlowKey:
     """One direction of a transport flow: IP addresses as text, and ports (0 if it has none)."""

@@ -14,7 +14,7 @@ import numpy.ma  # Threads that first use it at once can meet it half imported: 
 from outcast.analysis.capture import sequence
 from outcast.analysis.capture.decoder import Decoder
 from outcast.analysis.capture.formats import Records
-from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, FlowKey
+from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, FlowKey, Others
 from outcast.analysis.capture.records import CaptureFile
 from outcast.analysis.compiled import I64, U64, Bool
 from outcast.errors import InputError
@@ -43,6 +43,7 @@ class PortCapture:
         macs: for each flow, the source MAC address of its first packet; 0 where there is none.
         around: the rows of frames that could be mirrored, and what `mirrors.outer` says of each.
             It holds until rows are left out.
+        others: the frames of `not_ip`, `cut` and `unwanted`, if they were to be kept.
     """
 
     port: str
@@ -61,6 +62,7 @@ class PortCapture:
     remarks: tuple[str, ...] = ()
     macs: list[int] = field(default_factory=list)
     around: tuple[I64, U64] = (np.empty(0, np.int64), np.empty(0, np.uint64))
+    others: Others = field(default_factory=lambda: Others.empty(0))
 
     def flows_with(self, condition: Callable[[FlowKey], bool]) -> Bool:
         """For each flow, whether it meets a condition."""
@@ -80,6 +82,7 @@ def read_capture(
     destinations: frozenset[str] | None = None,
     foreign: bool = True,
     interface: str | None = None,
+    keeps_others: bool | None = None,
 ) -> PortCapture:
     """Reads a capture. Keeps only packets to `destinations`, or all if it is None.
 
@@ -91,12 +94,14 @@ def read_capture(
             mirrored packets, which are taken out of what carries them.
         interface: only packets that this interface captured, as `interfaces_of` names it; None
             takes all.
+        keeps_others: whether times and lengths of all other frames are kept; None: if `foreign`.
 
     Raises InputError if a file is missing, empty, no capture, broken or of a link type that
     cannot be decoded, if no packet is long enough for its headers, or if it grew meanwhile.
     """
     files = sequence.in_order(path, sequence.files_of(path) if foreign else [path])
-    reading = _Reading(path, Decoder(destinations, unwraps=foreign), interface)
+    keeps_others = foreign if keeps_others is None else keeps_others
+    reading = _Reading(path, Decoder(destinations, foreign, keeps_others), interface)
     size = sum(file.size for file in files)
     for file in files:
         reading.add(file, size)
@@ -129,6 +134,7 @@ def read_capture(
         remarks=tuple(reading.remarks),
         macs=decoder.flows.macs(),
         around=decoder.around,
+        others=decoder.others,
     )
 
 
@@ -270,10 +276,12 @@ def read_captures(
     destinations: frozenset[str] | None = None,
     foreign: bool = True,
     shared: Collection[Path] = (),
+    keeping: Collection[Path] = (),
 ) -> list[PortCapture]:
     """Reads several captures, two at a time; returns them in the order given.
 
-    The ports of files that are `shared` are interfaces: of each only those packets are read.
+    The ports of files that are `shared` are interfaces: of each only those packets are read. Frames
+    that are not decoded are kept of `keeping` and of all that is `foreign`.
 
     Raises InputError as `read_capture` does, and if a process still writes to one of them.
     """
@@ -286,7 +294,8 @@ def read_captures(
 
     def read(index: int) -> PortCapture:
         port, path = files[index]
-        return read_capture(port, path, destinations, foreign, port if path in shared else None)
+        interface, keeps = port if path in shared else None, foreign or path in keeping
+        return read_capture(port, path, destinations, foreign, interface, keeps)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         # The largest first, because then both end at about the same time.

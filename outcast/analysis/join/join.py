@@ -30,10 +30,11 @@ from outcast.analysis.compiled import I8, I32, I64, Bool, compiled
 from outcast.analysis.join import fragments, identities, verdicts
 from outcast.analysis.join.clock import Clock
 from outcast.analysis.join.clocks import Clocks, estimate
-from outcast.analysis.join.directions import ASIDE, CAME, LEFT, Directions, tell
+from outcast.analysis.join.directions import ASIDE, CAME, LEFT, UNTOLD, Directions, tell
 from outcast.analysis.join.matching import Matched, match
 from outcast.analysis.join.packets import PARTS, Packets, Side, merge, number_flows, part_of
 from outcast.analysis.join.pairs import Pairs, pair_up, sample
+from outcast.analysis.join.service import MOST_UNSEEN, Limits, Whole, others_of, whole
 from outcast.analysis.join.taking_part import Hop, goes_to, set_own_aside, taking_part
 from outcast.analysis.join.verdicts import (
     DEFAULT_MAX_SOJOURN_NS,
@@ -146,6 +147,7 @@ class Joined:
         identity: the optional parts of the identity that were used.
         clocks: the corrections of the captures' clocks, a line each.
         sources: what was found out about the captures themselves.
+        whole: the join with what left and takes no part; None if all that left takes part.
     """
 
     inputs: tuple[str, ...]
@@ -164,6 +166,16 @@ class Joined:
     counts: Counts
     clocks: tuple[str, ...]
     sources: Sources
+    whole: Whole | None = None
+
+    @property
+    def all_left(self) -> Joined:
+        """The join with all that left, also what takes no part."""
+        return self if self.whole is None else self.whole.joined
+
+    def shows_content(self, output: int) -> bool:
+        """Whether it is known when nearly all that left by an output had come in."""
+        return self.whole is None or self.whole.unseen_share[output] <= MOST_UNSEEN
 
     @property
     def t_out_ns(self) -> I64:
@@ -221,7 +233,16 @@ def join(
     if options.watched_ns is not None:
         first_ns, last_ns = options.watched_ns
         watched = [(min(first, first_ns), max(last, last_ns)) for first, last in watched]
-    matched = _match(hop, came, leaving, settings, parts, clocks, options)
+    others = others_of(
+        hop.captures,
+        hop.outputs,
+        hop.told,
+        hop.said,
+        (came, leaving),
+        settings,
+        "checksum" in parts,
+    )
+    matched, moved_ns = _match(hop, came, leaving, settings, parts, clocks, options)
     egress = verdicts.egress_of(matched, hop.flows, len(outputs))
     verdict, note = verdicts.judge(
         matched, hop.flows, egress, watched, options.max_sojourn_ns, options.apart
@@ -229,7 +250,7 @@ def join(
     stray = verdicts.strays(matched)
     counts = count(verdict, note, stray)
     verdicts.require_conservation(counts)
-    return Joined(
+    joined = Joined(
         inputs=tuple(capture.port for capture in inputs),
         outputs=tuple(capture.port for capture in outputs),
         flows=hop.flows,
@@ -251,6 +272,13 @@ def join(
             alike=verdicts.alike(matched),
         ),
     )
+    if others is None:
+        return joined
+    names = [capture.port for capture in hop.captures]
+    identities = matched.arriving, matched.leaving
+    limits = Limits(options.max_sojourn_ns, *moved_ns, options.apart)
+    found = whole(joined, names, hop.outputs, others, identities, limits)
+    return replace(joined, whole=found)
 
 
 def _look(
@@ -262,11 +290,12 @@ def _look(
     ins, outs = ([place[id(capture)] for capture in side] for side in (inputs, outputs))
     if options.one_way:
         sightings = sample(captures, [index in outs for index in range(len(captures))])
-        return Hop(captures, ins, outs, *number_flows(captures), sightings)
+        ways = [LEFT if index in outs else CAME for index in range(len(captures))]
+        return Hop(captures, ins, outs, *number_flows(captures), sightings, ways)
     assembled = fragments.assemble(captures)
     sightings = sample(captures)
     # None if a capture is both, or else what the caller says of it.
-    said = [
+    said: list[int | None] = [
         None if index in ins and index in outs else CAME if index in ins else LEFT
         for index in range(len(captures))
     ]
@@ -276,9 +305,13 @@ def _look(
     told = tell(captures, sightings, said, options.max_sojourn_ns)
     for index, unsure in enumerate(united.unsure):
         told.ways[index][unsure] = ASIDE
+    if options.destinations:
+        # What goes elsewhere takes room in queues, whichever way it is going.
+        for capture, of_flow in zip(captures, told.ways, strict=True):
+            of_flow[(of_flow == UNTOLD) & ~goes_to(capture, options.destinations)] = ASIDE
     notes = (*assembled, *united.notes, *set_own_aside(captures, told, options.routed))
     flows = number_flows(captures)
-    return Hop(captures, ins, outs, *flows, sightings, told, united, notes, bool(assembled))
+    return Hop(captures, ins, outs, *flows, sightings, said, told, united, notes, bool(assembled))
 
 
 def _clocks(hop: Hop, pairs: Pairs, leaving: Sequence[Bool | None], max_sojourn_ns: int) -> Clocks:
@@ -311,8 +344,11 @@ def _match(
     parts: tuple[str, ...],
     clocks: Clocks | None,
     options: JoinOptions,
-) -> Matched:
-    """Merges the inputs and the outputs, by their corrected stamps, and matches their packets."""
+) -> tuple[Matched, tuple[int, int]]:
+    """Merges the inputs and the outputs, by their corrected stamps, and matches their packets.
+
+    Returns also by how much arrivals were moved, and how much later than they left they may come.
+    """
 
     def side(index: int, counts: Sequence[Bool | None], is_last: bool) -> Side:
         release = options.release and is_last
@@ -323,17 +359,12 @@ def _match(
     arrivals = merge(ins, parts)
     departures = merge([side(index, leaving, True) for index in hop.outputs], parts)
     is_corrected = clocks is not None and bool(clocks.notes)
+    sizes = len(hop.flows), len(hop.inputs), len(hop.outputs)
+    tolerance_ns = max(CLOCK_TOLERANCE_NS if is_corrected else 0, clocks.slack_ns if clocks else 0)
     matched = match(
-        arrivals,
-        departures,
-        (len(hop.flows), len(hop.inputs), len(hop.outputs)),
-        options.max_sojourn_ns,
-        options.apart,
-        max(CLOCK_TOLERANCE_NS if is_corrected else 0, clocks.slack_ns if clocks else 0),
+        arrivals, departures, sizes, options.max_sojourn_ns, options.apart, tolerance_ns
     )
-    if is_corrected:
-        matched.settle()
-    return matched
+    return matched, (matched.settle() if is_corrected else 0, tolerance_ns)
 
 
 def _require_packets(outputs: Sequence[PortCapture], may_be_empty: bool) -> None:

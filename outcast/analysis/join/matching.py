@@ -181,13 +181,16 @@ class Matched:
     leaving: U64
     order: Order
 
-    def settle(self) -> None:
+    def settle(self) -> int:
         """After clocks were estimated, moves the arrivals so that none leaves before it came."""
         left_as, came_ns = self.order.left_as, self.arrivals.stamp_ns
         forwarded = left_as >= 0
         if forwarded.any():
             delay = self.departures.stamp_ns[left_as[forwarded]] - came_ns[forwarded]
-            np.add(came_ns, min(int(delay.min()), 0), out=came_ns)
+            by_ns = min(int(delay.min()), 0)
+            np.add(came_ns, by_ns, out=came_ns)
+            return by_ns
+        return 0
 
 
 def match(

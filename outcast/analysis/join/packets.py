@@ -51,6 +51,12 @@ class Packets:
     def __len__(self) -> int:
         return self.port.size
 
+    def rows(self, rows: Array, *, port: int) -> Packets:
+        """These packets, as those of one port."""
+        packets = Packets(*(getattr(self, name)[rows] for name in Packets.__slots__))
+        packets.port[:] = port
+        return packets
+
     @classmethod
     def empty(cls, size: int) -> Packets:
         """Packets with undefined content."""

@@ -37,6 +37,7 @@ class Hop:
         flows: the flows of all captures.
         rows: for each capture and each of its flows, the flow's place in `flows`.
         sightings: a sample of packets, and which captures saw them.
+        said: for each capture, CAME or LEFT if the caller says that it is of one side only.
         told: which way flows go; None if the captures are known to have one direction.
         united: flows that the hop changes.
         notes: what the hop does besides queueing, and what takes no part, a line each.
@@ -49,6 +50,7 @@ class Hop:
     flows: tuple[FlowKey, ...]
     rows: list[I32]
     sightings: Sightings
+    said: Sequence[int | None]
     told: Directions | None = None
     united: United = UNCHANGED
     notes: tuple[str, ...] = ()

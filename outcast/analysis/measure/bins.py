@@ -127,8 +127,8 @@ def _port_bins(analysis: Analysis, port: PortAnalysis, edges: I64) -> pl.DataFra
             "t": edges[:-1],
             "port": pl.Series([port.record.egress] * (edges.size - 1), dtype=pl.String),
             "utilisation": pl.Series(used, dtype=pl.Float64, nan_to_null=True),
-            "queue_mean_bytes": mean,
-            "queue_max_bytes": most,
+            "queue_mean_bytes": mean if port.joined.shows_content(0) else None,
+            "queue_max_bytes": most if port.joined.shows_content(0) else None,
             "forwarded": np.histogram(reached[verdict == Verdict.FORWARDED], edges)[0],
             "dropped": np.histogram(reached[verdict == Verdict.DROPPED], edges)[0],
         }
@@ -143,11 +143,11 @@ def carried_bytes(
     A frame counts with what goes with it on the link, over the time that it takes there from its
     first bit on. So the part beyond an edge counts beyond it.
     """
-    departures, begin = port.joined.departures, analysis.manifest.traffic.t_start_ns
-    first, last = np.searchsorted(port.sent_ns, begin + edges_ns[[0, -1]]).tolist()
+    departures, begin = port.joined.all_left.departures, analysis.manifest.traffic.t_start_ns
+    first, last = np.searchsorted(port.all_sent_ns, begin + edges_ns[[0, -1]]).tolist()
     # The last frame before the first edge may be on the link at that edge.
     near = slice(max(0, first - 1), last)
-    stamps_ns = port.sent_ns[near] - begin
+    stamps_ns = port.all_sent_ns[near] - begin
     if not stamps_ns.size:
         return np.zeros(edges_ns.size - 1)
     frames = on_wire(departures.frame_bytes[near], port.record.queue.framing)

@@ -2,7 +2,8 @@
 
 A chain is a maximal run of packets of one input port to one output that were all dropped, with no
 packet of that port forwarded in between. It is a blackout of that port if packets of other ports
-got through meanwhile. A chain that goes over an end of the interval is two, one on each side.
+got through meanwhile. What leaves and takes no part in the join counts in both. A chain that goes
+over an end of the interval is two, one on each side.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Chains:
     """Chains of drops in the order of their beginning; arrays with one element per chain.
 
     `others_through` is how many packets of other ports (for a flow's chain: of other flows) to the
-    same output came in from t_start to t_end and were forwarded. `longest_gap_ns` is the longest
+    same output came in from t_start to t_end and were forwarded; -1 if unknown. `longest_gap_ns` is
+    the longest
     time between two drops in a row, after `before_gap` of the drops; 0 and 1 for a single drop.
     Retransmissions after a timeout go on with a chain, and such a gap shows where they begin.
     """
@@ -129,9 +131,16 @@ def _find(
 
 
 def _chains(joined: Joined, group: I32, groups: int, counts: Bool | None) -> Chains:
+    """The chains, by the groups of all packets of `joined.all_left`."""
+    own = None if joined.whole is None else joined.whole.own
+    is_known = np.array([joined.shows_content(output) for output in range(len(joined.outputs))])
+    joined = joined.all_left
     arrivals = joined.arrivals
     if counts is not None:
-        group = np.where(group < 0, -1, 3 * group + _parts(counts)).astype(np.int32)
+        parts = _parts(counts)
+        if own is not None:
+            parts = np.append(0, parts)[np.searchsorted(own, np.arange(group.size), "right")]
+        group = np.where(group < 0, -1, 3 * group + parts).astype(np.int32)
         groups *= 3
     first, last, drops, distinct, through, longest_gap_ns, before_gap = _find(
         arrivals.stamp_ns,
@@ -146,11 +155,13 @@ def _chains(joined: Joined, group: I32, groups: int, counts: Bool | None) -> Cha
         len(joined.flows),
     )
     stamps = arrivals.stamp_ns
+    through[(through == 0) & ~is_known[joined.egress[first]]] = -1
     return Chains(
         ingress=arrivals.port[first],
         egress=joined.egress[first],
-        first=first,
-        last=last,
+        # Only what takes part is known to be dropped.
+        first=first if own is None else np.searchsorted(own, first).astype(np.int32),
+        last=last if own is None else np.searchsorted(own, last).astype(np.int32),
         t_start_ns=stamps[first],
         t_end_ns=stamps[last],
         drops=drops,
@@ -172,17 +183,18 @@ def port_chains(joined: Joined, counts: Bool | None = None) -> Chains:
 
     `counts` says which arrivals lie in the interval; None takes all.
     """
-    outputs = len(joined.outputs)
-    group = joined.arrivals.port.astype(np.int32) * outputs + joined.egress
-    group[joined.egress < 0] = -1
-    return _chains(joined, group, len(joined.inputs) * outputs, counts)
+    full, outputs = joined.all_left, len(joined.outputs)
+    group = full.arrivals.port.astype(np.int32) * outputs + full.egress
+    group[full.egress < 0] = -1
+    return _chains(joined, group, len(full.inputs) * outputs, counts)
 
 
 def flow_chains(joined: Joined, counts: Bool | None = None) -> Chains:
-    """Chains per flow: consecutive packets of one flow that were dropped; see `port_chains`."""
-    group = joined.arrivals.flow.copy()
-    group[joined.egress < 0] = -1
-    return _chains(joined, group, len(joined.flows), counts)
+    """Chains per flow and output, of consecutive packets that were dropped; see `port_chains`."""
+    full, outputs = joined.all_left, len(joined.outputs)
+    group = full.arrivals.flow * outputs + full.egress
+    group[full.egress < 0] = -1
+    return _chains(joined, group, len(full.flows) * outputs, counts)
 
 
 def length_counts(drops: Array) -> dict[str, int]:

@@ -5,7 +5,7 @@ Each estimate that is left out is told in a line, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,8 @@ from outcast.errors import UntrustedError
 
 SLACK_NS = 1_000_000
 """A switch in software holds packets for so long without a queue."""
+LEAST_TOLD = 0.005
+"""A smaller share of an output's bytes is not worth a line."""
 LEAST_EXPLAINED = 0.75
 """A level that explains fewer packets is no limit. Half is what chance explains."""
 
@@ -85,6 +87,22 @@ class Doubtful:
             f"{', '.join(names)}: rate and limit are not estimated, because {why}, and packets "
             "follow one another sooner; times in the switch are as uncertain",
         )
+
+
+def service_remarks(joined: Joined) -> Iterator[str]:
+    """A line on each output by which much left that takes no part."""
+    whole = joined.whole
+    for output, name in enumerate(joined.outputs):
+        if whole is None or not LEAST_TOLD < whole.bytes_share[output] < 1:
+            continue
+        text = f"{name}: {whole.bytes_share[output]:.0%} of what left takes no part"
+        if joined.shows_content(output):
+            yield f"{text}; its rate, its queue and blackouts count it"
+        else:
+            yield (
+                f"{text}, and for {whole.unseen_share[output]:.0%} no capture shows when it came "
+                "in. So no limit, no content of the queue and no cause of drops is stated"
+            )
 
 
 def late_remarks(joined: Joined, max_sojourn_ns: int) -> list[str]:

@@ -13,12 +13,14 @@ import numpy as np
 
 from outcast.analysis.compiled import I64, Array, Bool
 from outcast.analysis.join.join import Joined
+from outcast.analysis.join.service import NO_FLOW, NO_PORT
 
 LEAST_EMPTY = 3
 """So many packets have to show that an output had run empty, because one can come in a pause."""
 RATE_PARTS = 20
 """The rate's error is estimated from so many parts of the packets."""
 GAPS_SAMPLED = 100_000
+FEW_SHARE = 0.01
 LEAST_BUSY = 5 * RATE_PARTS
 """From fewer packets no rate is estimated."""
 _NONE = np.iinfo(np.int64).max
@@ -106,10 +108,14 @@ def busy(joined: Joined, egress: int, delay_ns: I64) -> Busy:
     gaps = np.diff(stamps)
     # The packet was there before the one ahead of it left, so the output was busy in between.
     waited = np.zeros(rows.size, np.bool_)
-    known = 1 + np.flatnonzero(came_as[1:] >= 0)
+    there_ns = np.full(rows.size, _NONE, np.int64)
+    known = np.flatnonzero(came_as >= 0)
     came = came_as[known]
-    there_ns = arrivals.stamp_ns[came] + delay_ns[arrivals.port[came], egress]
-    waited[known] = there_ns <= stamps[known - 1]
+    there_ns[known] = arrivals.stamp_ns[came] + delay_ns[arrivals.port[came], egress]
+    # What is not known to have come in is sent without a pause if what left later was there.
+    first_ns = np.minimum.accumulate(there_ns[::-1])[::-1]
+    there_ns[came_as < 0] = first_ns[came_as < 0]
+    waited[1:] = there_ns[1:] <= stamps[:-1]
     part = rows[waited] * RATE_PARTS // max(len(departures), 1)
     bits, time_ns = np.zeros(RATE_PARTS, np.int64), np.zeros(RATE_PARTS, np.int64)
     np.add.at(bits, part, 8 * _sent(departures.frame_bytes[rows], waited, gaps))
@@ -151,6 +157,22 @@ def _count_empty(joined: Joined, output: int, ns_per_byte: float, least: I64) ->
     return np.bincount(port[is_empty], minlength=len(joined.inputs))
 
 
+def _tells(joined: Joined) -> Bool:
+    """Which arrivals tell how long packets take: not few that take no part, of a port alone."""
+    if joined.flows[-1:] != (NO_FLOW,):
+        return np.ones(len(joined.arrivals), np.bool_)
+    ports, outputs = len(joined.inputs), len(joined.outputs) + 1
+    way = joined.arrivals.port.astype(np.int64) * outputs + joined.egress % outputs
+    own = joined.arrivals.flow < len(joined.flows) - 1
+    both, of_own = (
+        np.bincount(way[mine], minlength=ports * outputs).reshape(ports, outputs)
+        for mine in (slice(None), own)
+    )
+    used = (of_own > 0) | (both > FEW_SHARE * both.sum(axis=0))
+    used[[name == NO_PORT for name in joined.inputs]] = False
+    return np.asarray(used.ravel()[way], np.bool_)
+
+
 def latency(joined: Joined, unit_ns: int = 0) -> Latency:
     """Finds what the packets of a join take at least, and whether it is no wait.
 
@@ -161,7 +183,7 @@ def latency(joined: Joined, unit_ns: int = 0) -> Latency:
     arrivals, departures = joined.arrivals, joined.departures
     outputs = len(joined.outputs)
     least = np.full((len(joined.inputs), outputs), _NONE, np.int64)
-    came = np.flatnonzero(joined.left_as >= 0)
+    came = np.flatnonzero((joined.left_as >= 0) & _tells(joined))
     left_rows = joined.left_as[came]
     ways = arrivals.port[came], departures.port[left_rows]
     np.minimum.at(least, ways, departures.stamp_ns[left_rows] - arrivals.stamp_ns[came])

@@ -9,7 +9,7 @@ from outcast.analysis.measure.bins import utilisation
 from outcast.analysis.measure.losses import lost_to_the_link
 from outcast.analysis.measure.noise import noise
 from outcast.analysis.measure.phase import packet_time_ns, phases
-from outcast.analysis.measure.queue import replay, switch_latency_ns
+from outcast.analysis.measure.queue import of_own, replay, switch_latency_ns
 from outcast.analysis.measure.queue_levels import capacity
 from outcast.analysis.measure.service_classes import service_classes
 from outcast.analysis.measure.spreads import in_unit, length_spread, sojourn_spread
@@ -56,7 +56,8 @@ def _capacity(analysis: Analysis, port: PortAnalysis, latency: int) -> CapacityS
     # estimated with that delay, and the better estimate counts.
     estimates = [capacity(port.joined, port.queue, 0, lost)]
     if latency and estimates[0] is not None:
-        estimates.append(capacity(port.joined, replay(port.joined, latency), 0, lost))
+        full = of_own(port.joined, replay(port.joined.all_left, latency))
+        estimates.append(capacity(port.joined, full, 0, lost))
     best = max((item for item in estimates if item), key=lambda item: item.confidence, default=None)
     if best is None:
         return None

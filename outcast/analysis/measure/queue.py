@@ -218,6 +218,32 @@ def replay(joined: Joined, delay_ns: int | I64 = 0, cleared: Cleared = NOTHING_C
     return found
 
 
+def of_own(joined: Joined, queue: Queue) -> Queue:
+    """The queue of `joined.all_left`, with the rows of `joined`.
+
+    Other packets have no row. Where nothing shows when they came in, there is no content.
+    """
+    if joined.whole is None:
+        return queue
+    own = joined.whole.own
+    place = np.full(queue.found_bytes.size, -1, np.int32)
+    place[own] = np.arange(own.size)
+    # The last is for packets whose output is unknown.
+    is_known = np.array([joined.shows_content(n) for n in range(len(joined.outputs))] + [False])
+    found_known, known = is_known[joined.egress], is_known[queue.egress]
+    packet = queue.packet[known]
+    return Queue(
+        np.where(found_known, queue.found_bytes[own], -1).astype(np.int32),
+        np.where(found_known, queue.found_packets[own], -1).astype(np.int32),
+        queue.time_ns[known],
+        queue.event[known],
+        np.where(packet >= 0, place[packet], -1).astype(np.int32),
+        queue.egress[known],
+        queue.bytes[known],
+        queue.packets[known],
+    )
+
+
 def _with_cleared(joined: Joined, leaving: _Leaving, cleared: Cleared) -> tuple[_Leaving, I32]:
     """What left, with packets that were thrown away; and as which of these each arrival left."""
     rows = cleared.rows

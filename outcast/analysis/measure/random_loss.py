@@ -39,6 +39,8 @@ class Relation(Enum):
     """Most found it empty."""
     NONE = "none"
     """They found as much as all others."""
+    UNKNOWN = "unknown"
+    """Nothing shows what they found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def random_losses(
         mine, empty = _dropped_at(joined, queue, output)
         count, at_empty = int(mine.sum()), int(empty.sum())
         is_idle = related[output] is Relation.EMPTY
-        if related[output] is Relation.FULL or at_empty < LEAST * is_idle:
+        if related[output] in (Relation.FULL, Relation.UNKNOWN) or at_empty < LEAST * is_idle:
             continue
         # Nobody sends an acknowledgement again, so only data can prove that packets were lost.
         of_data = (empty if is_idle else mine) & (joined.arrivals.payload_bytes > 0)
@@ -98,6 +100,8 @@ def relations(joined: Joined, queue: Queue) -> list[Relation]:
 def _relation(joined: Joined, queue: Queue, output: int) -> Relation:
     mine, empty = _dropped_at(joined, queue, output)
     count = int(mine.sum())
+    if not joined.shows_content(output):
+        return Relation.UNKNOWN
     if count and int(empty.sum()) >= LEAST_SHARE * count:
         return Relation.EMPTY
     if count >= LEAST_EVEN and _is_even(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from rich.table import Table
 
-from outcast.analysis.compiled import I64
+from outcast.analysis.compiled import I32, I64
 from outcast.analysis.join.findings import Found, QueueEstimate
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.blackout import Chains
@@ -48,9 +48,14 @@ def _inputs(joined: Joined, chains: Chains) -> Table:
             *(str(int((verdict == code).sum())) for code in Verdict),
             str(int(of_port.sum())),
             str(int(chains.drops[of_port].max(initial=0))),
-            str(int((chains.others_through[of_port] > 0).sum())),
+            _blackouts(chains.others_through[of_port]),
         )
     return table
+
+
+def _blackouts(others_through: I32) -> str:
+    """How many chains are blackouts; empty if that is not known of all."""
+    return "" if (others_through < 0).any() else str(int((others_through > 0).sum()))
 
 
 def _queue_text(estimate: QueueEstimate) -> str:

@@ -1,0 +1,437 @@
+"""All that an output sends, also what takes no part in the join, because it fills the same queue.
+
+Multicast, broadcast, other protocols, what a router itself sends, and all outside `--to` leave by
+the output too. Each such frame is looked for at the other ports, so that it is known when it had
+come in. What nothing joins counts as sent all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from outcast.analysis.capture.headers import INBOUND, OUTBOUND, FlowKey
+from outcast.analysis.capture.pcap import PortCapture
+from outcast.analysis.compiled import I32, I64, U64, Array, Bool
+from outcast.analysis.join import verdicts
+from outcast.analysis.join.clock import Clock
+from outcast.analysis.join.directions import CAME, LEFT, Directions
+from outcast.analysis.join.matching import NEVER, match
+from outcast.analysis.join.packets import Packets
+from outcast.analysis.join.verdicts import Stray, Verdict
+
+if TYPE_CHECKING:
+    from outcast.analysis.join.join import Joined
+
+MOST_UNSEEN = 0.01
+"""If more of an output's bytes came in at a time that nothing shows, its queue's content is not
+known."""
+NO_PORT = ""
+"""The input of frames that nothing shows coming in."""
+NO_FLOW = FlowKey("", 0, "", 0, 0)
+"""The flow of all frames that take no part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Frames that take no part, in the order of time; `place` is the index of their port."""
+
+    place: I32
+    stamp_ns: I64
+    frame_bytes: I32
+    identity: U64
+
+    @classmethod
+    def of(cls, part: _Kept, mine: Bool, place: int) -> Frames:
+        """Those of a capture that went one way."""
+        rows = np.flatnonzero(mine)
+        rows = rows[np.argsort(part.stamp_ns[rows], kind="stable")]
+        places = np.full(rows.size, place, np.int32)
+        return cls(places, part.stamp_ns[rows], part.frame_bytes[rows], part.identity[rows])
+
+    def rows(self, rows: Array) -> Frames:
+        """These frames alone, in this order."""
+        return Frames(*(getattr(self, name)[rows] for name in Frames.__slots__))
+
+    @staticmethod
+    def merged(parts: Sequence[Frames], *, in_order: bool = True) -> Frames:
+        """All frames, in the order of time or one part behind the other."""
+        both = Frames(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in Frames.__slots__)
+        )
+        return both.rows(np.argsort(both.stamp_ns, kind="stable")) if in_order else both
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is allowed of a frame that left: its sojourn time, and by how much clocks are off.
+
+    Attributes:
+        moved_ns: by how much arrivals are moved.
+        tolerance_ns: so much later than it left a frame may seem to come in.
+        apart: whether packets pass those of other flows, as in a queue with classes.
+    """
+
+    max_sojourn_ns: int
+    moved_ns: int
+    tolerance_ns: int
+    apart: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A join with every frame that left.
+
+    Attributes:
+        joined: the join, with the frames that take no part as packets of the last flow.
+        own, own_left: the rows of the arrivals and of the departures that take part.
+        bytes_share, unseen_share: for each output, which share of its bytes takes no part, and of
+            which share nothing shows when they came in.
+    """
+
+    joined: Joined
+    own: I64
+    own_left: I64
+    bytes_share: tuple[float, ...]
+    unseen_share: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Frames of a capture that take no part, the decoded ones first; `flow` is of those alone."""
+
+    stamp_ns: I64
+    frame_bytes: I32
+    identity: U64
+    mac: U64
+    marks: Array
+    flow: I32
+
+    @classmethod
+    def of(cls, capture: PortCapture, clock: Clock, joins: Bool, by_checksum: bool) -> _Kept:
+        """All frames but those of the flows that take part; stamps are corrected."""
+        columns, others = capture.columns, capture.others
+        rows = np.flatnonzero(~joins[columns.flow]) if joins.size else np.empty(0, np.int64)
+        stamps = clock.correct(columns.stamp_ns)
+        of_others = others.stamp_ns
+        if len(clock.pieces) == 1:
+            of_others = clock.pieces[0].correct(of_others)
+        elif stamps.size:
+            order = np.argsort(columns.stamp_ns, kind="stable")
+            near = np.searchsorted(columns.stamp_ns[order], of_others).clip(max=order.size - 1)
+            of_others = of_others + (stamps - columns.stamp_ns)[order[near]]
+        macs = np.array(capture.macs or [0] * len(capture.flows), np.uint64)
+        flow, identity = columns.flow[rows], columns.identity[rows]
+        if by_checksum:
+            identity = identity ^ columns.checksum[rows] * np.uint64(0x9E3779B97F4A7C15)
+        pairs = (
+            (stamps[rows], of_others),
+            (columns.frame_bytes[rows], others.frame_bytes),
+            (identity, others.identity),
+            (macs[flow], others.mac),
+            (columns.marks[rows], others.marks),
+        )
+        both: list[Any] = [*(np.concatenate(pair) for pair in pairs), flow]
+        return cls(*both)
+
+
+def others_of(
+    captures: Sequence[PortCapture],
+    outputs: Sequence[int],
+    told: Directions | None,
+    said: Sequence[int | None],
+    sides: tuple[Sequence[Bool | None], Sequence[Bool | None]],
+    clocks: Sequence[Clock],
+    by_checksum: bool,
+) -> tuple[list[Frames], list[Frames]] | None:
+    """What takes no part, of each capture: what came in there, and what left.
+
+    `said` is the way of all packets of a capture, where that is known. `sides` are the flows that
+    came in and that left there, and take part. None if nothing else left by the outputs. Checksums
+    tell packets apart if they are the same before and behind the hop (`by_checksum`).
+    """
+    joins = []
+    for capture, came, left in zip(captures, *sides, strict=True):
+        joins.append(np.zeros(len(capture.flows), np.bool_))
+        for side in (came, left):
+            joins[-1] |= False if side is None else side
+    if not any(_may_send(index, captures[index], told, joins[index]) for index in outputs):
+        return None
+    kept = [_Kept.of(*each, by_checksum) for each in zip(captures, clocks, joins, strict=True)]
+    ports = [capture.port for capture in captures]
+    ways = [
+        _ways(index, capture, told, said[index], kept, ports)
+        for index, capture in enumerate(captures)
+    ]
+    of_came, of_left = (
+        [Frames.of(part, ways[index] == way, index) for index, part in enumerate(kept)]
+        for way in (CAME, LEFT)
+    )
+    return of_came, of_left
+
+
+def _may_send(index: int, capture: PortCapture, told: Directions | None, joins: Bool) -> bool:
+    """Whether an output may have sent what takes no part."""
+    if capture.others.stamp_ns.size:
+        return True
+    rest = ~joins
+    if told is not None:
+        rest &= (told.ways[index] != CAME) & (told.counts[index] > 0)
+    return bool(rest.any() and rest[capture.columns.flow].any())
+
+
+def _ways(
+    index: int,
+    capture: PortCapture,
+    told: Directions | None,
+    said: int | None,
+    kept: Sequence[_Kept],
+    ports: Sequence[str],
+) -> Array:
+    """Which way each frame that takes no part went.
+
+    A sender is behind one port, which its address tells, or what the capture says.
+    """
+    mine = kept[index]
+    if told is None or ports.count(capture.port) > 1:
+        # It has one direction alone.
+        return np.full(mine.mac.size, -1 if said is None else said, np.int8)
+    home = ports.index(capture.port)
+    of_flow = told.ways[index].copy()
+    by_mac: dict[int, int] = {}
+    for row, flow in enumerate(capture.flows):
+        places = told.places.get(flow.src)
+        if of_flow[row] not in (CAME, LEFT):
+            of_flow[row] = -1 if places is None else CAME if home in places else LEFT
+        if of_flow[row] >= 0 and row < len(capture.macs) and capture.macs[row]:
+            by_mac.setdefault(capture.macs[row], int(of_flow[row]))
+    ways = np.full(mine.mac.size, -1, np.int8)
+    ways[: mine.flow.size] = of_flow[mine.flow]
+    ways[(ways < 0) & ((mine.marks & INBOUND) != 0)] = CAME
+    ways[(ways < 0) & ((mine.marks & OUTBOUND) != 0)] = LEFT
+    if said is not None and told.packets(index, LEFT if said == CAME else CAME):
+        said = None
+    unsure = np.flatnonzero(ways < 0)
+    elsewhere = [part for other, part in enumerate(kept) if other != index]
+    for address in np.unique(mine.mac[unsure]).tolist():
+        rows = unsure[mine.mac[unsure] == address]
+        if address and address in by_mac:
+            ways[rows] = by_mac[address]
+        elif said is not None:
+            ways[rows] = said
+        else:
+            ways[rows] = _by_the_others(mine.stamp_ns[rows], mine.identity[rows], elsewhere)
+    return ways
+
+
+def _by_the_others(stamps: I64, identities: U64, elsewhere: Sequence[_Kept]) -> int:
+    """Which way frames of a sender went: they left if the one other capture had them before.
+
+    Where several others have them, they were flooded, perhaps from a port that was not captured.
+    """
+    wanted, rows = np.unique(identities[identities != 0], return_index=True)
+    stamps = stamps[identities != 0][rows]
+    seen = np.zeros(len(elsewhere), np.int64)
+    before = 0
+    for other, part in enumerate(elsewhere):
+        there = np.isin(part.identity, wanted)
+        names, first = np.unique(part.identity[there], return_index=True)
+        seen[other] = names.size
+        first_ns = part.stamp_ns[there][first]
+        before += int((first_ns < stamps[np.searchsorted(wanted, names)]).sum())
+    if (seen > 0).sum() > 1:
+        return LEFT
+    return LEFT if 2 * before > int(seen.sum()) else CAME
+
+
+def whole(
+    joined: Joined,
+    ports: Sequence[str],
+    outputs: Sequence[int],
+    others: tuple[Sequence[Frames], Sequence[Frames]],
+    identities: tuple[U64, U64],
+    limits: Limits,
+) -> Whole | None:
+    """The join with all that left; None if nothing else did.
+
+    `outputs` are the places of the outputs among all `ports`, `identities` those of what came in
+    and what left and takes part.
+    """
+    came, left = others
+    if not any(left[place].stamp_ns.size for place in outputs):
+        return None
+    # All ports can have sent what left.
+    inputs = [*joined.inputs, *(name for name in ports if name not in joined.inputs), NO_PORT]
+    arriving, leaving, left_as = [], [], []
+    begin = 0
+    for output, place in enumerate(outputs):
+        gone = left[place]
+        there = Frames.merged(
+            [
+                replace(
+                    part,
+                    place=np.full_like(part.place, inputs.index(ports[index])),
+                    stamp_ns=part.stamp_ns + limits.moved_ns,
+                )
+                for index, part in enumerate(came)
+                if ports[index] != ports[place]
+            ]
+            or [gone.rows(np.empty(0, np.int64))]
+        )
+        mine = np.flatnonzero(joined.departures.port == output)
+        own = (
+            (joined.arrivals, identities[0]),
+            (joined.departures.rows(mine, port=0), identities[1][mine]),
+        )
+        there, rows = _find(there, gone, own, len(inputs), limits)
+        known_ns = np.append(joined.arrivals.stamp_ns, NEVER)[joined.came_as[mine]]
+        there, rows = _with_unseen(
+            there, gone, rows, (own[1][0].stamp_ns, known_ns), len(inputs) - 1
+        )
+        arriving.append(_packets(there, len(joined.flows), there.place))
+        leaving.append(_packets(gone, len(joined.flows), output))
+        left_as.append(rows + begin)
+        begin += gone.place.size
+    more = _joined_up(arriving), _joined_up(leaving)
+    return _merged(joined, inputs, *more, np.concatenate(left_as))
+
+
+def _find(
+    came: Frames,
+    left: Frames,
+    own: tuple[tuple[Packets, U64], tuple[Packets, U64]],
+    inputs: int,
+    limits: Limits,
+) -> tuple[Frames, Array]:
+    """Those of what came in that left by an output, and as which frame each of them left.
+
+    `own` are the arrivals, and the departures by this output, that take part. Frames leave in the
+    order in which these do.
+    """
+    wanted = np.isin(came.identity, left.identity) & (came.identity != 0)
+    came = came.rows(np.flatnonzero(wanted))
+    names, flow = np.unique(np.concatenate([came.identity, left.identity]), return_inverse=True)
+    flows = 1 + max((int(side.flow.max(initial=-1)) for side, _ in own))
+    sides: list[tuple[Packets, U64]] = []
+    places: list[I64] = []
+    for (packets, identities), frames, of_flow, port in (
+        (own[0], came, flow[: came.place.size], came.place),
+        (own[1], left, flow[came.place.size :], 0),
+    ):
+        merged, *at = _interleaved(packets, _packets(frames, of_flow + flows, port))
+        both = np.empty(len(merged), np.uint64)
+        both[at[0]], both[at[1]] = identities, frames.identity
+        sides.append((merged, both))
+        places.append(at[1])
+    sizes = flows + names.size, inputs, 1
+    how = limits.max_sojourn_ns, limits.apart, limits.tolerance_ns
+    left_as = match(sides[0], sides[1], sizes, *how).order.left_as[places[0]]
+    rows = np.flatnonzero(left_as >= 0)
+    found, gone = came.rows(rows), np.searchsorted(places[1], left_as[rows])
+    return replace(found, stamp_ns=np.minimum(found.stamp_ns, left.stamp_ns[gone])), gone
+
+
+def _with_unseen(
+    came: Frames, left: Frames, left_as: Array, own_ns: tuple[I64, I64], place: int
+) -> tuple[Frames, Array]:
+    """Adds what nothing shows coming in: it came no later than what left after it by a FIFO.
+
+    What left before anything else was there when the capture began. `own_ns` has of packets that
+    take part when they left, and when they came or NEVER.
+    """
+    came_ns = np.full(left.place.size, NEVER, np.int64)
+    came_ns[left_as] = came.stamp_ns
+    left_ns = np.concatenate([own_ns[0], left.stamp_ns])
+    order = np.argsort(left_ns, kind="stable")
+    known_ns = np.concatenate([own_ns[1], came_ns])[order]
+    is_known = known_ns != NEVER
+    latest_ns = np.where(is_known, known_ns, left_ns[order])
+    latest_ns = np.minimum.accumulate(latest_ns[::-1])[::-1]
+    guessed_ns = np.empty_like(latest_ns)
+    guessed_ns[order] = np.where(~is_known & np.logical_or.accumulate(is_known), latest_ns, NEVER)
+    guessed_ns = guessed_ns[own_ns[0].size :]
+    rows = np.flatnonzero(guessed_ns != NEVER)
+    unseen = replace(left.rows(rows), place=np.full(rows.size, place, np.int32))
+    both = Frames.merged([came, replace(unseen, stamp_ns=guessed_ns[rows])], in_order=False)
+    return both, np.concatenate([left_as, rows])
+
+
+def _packets(frames: Frames, flow: Array | int, port: Array | int) -> Packets:
+    """Frames as packets of which only this is known."""
+    packets = Packets.empty(frames.place.size)
+    for name in Packets.__slots__:
+        getattr(packets, name)[:] = 0
+    packets.stamp_ns[:], packets.frame_bytes[:] = frames.stamp_ns, frames.frame_bytes
+    packets.flow[:], packets.port[:] = flow, port
+    return packets
+
+
+def _joined_up(parts: Sequence[Packets]) -> Packets:
+    """The packets of all parts, one part behind the other."""
+    columns = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in Packets.__slots__
+    )
+    return Packets(*columns)
+
+
+def _merged(
+    joined: Joined, inputs: list[str], came: Packets, gone: Packets, left_as: Array
+) -> Whole:
+    """Puts frames that take no part between the packets of a join, in the order of time."""
+    egress = gone.port[left_as]
+    arrivals, own_came, other_came = _interleaved(joined.arrivals, came)
+    departures, own_gone, other_gone = _interleaved(joined.departures, gone)
+    as_departure = np.full(len(arrivals), -1, np.int32)
+    forwarded = np.flatnonzero(joined.left_as >= 0)
+    as_departure[own_came[forwarded]] = own_gone[joined.left_as[forwarded]]
+    as_departure[other_came] = other_gone[left_as]
+    as_arrival = np.full(len(departures), -1, np.int32)
+    forwarded = np.flatnonzero(as_departure >= 0)
+    as_arrival[as_departure[forwarded]] = forwarded
+    sides: dict[str, Any] = {}
+    for name, value in (("verdict", Verdict.FORWARDED), ("note", 0), ("egress", egress)):
+        sides[name] = np.zeros(len(arrivals), np.int8)
+        sides[name][own_came], sides[name][other_came] = getattr(joined, name), value
+    stray = np.full(len(departures), -1, np.int8)
+    stray[own_gone] = joined.stray
+    alone = other_gone[as_arrival[other_gone] < 0]
+    stray[alone] = Stray.EARLY
+    is_other, is_unseen = np.zeros((2, len(departures)), np.bool_)
+    is_other[other_gone] = True
+    is_unseen[other_gone[left_as]] = came.port == inputs.index(NO_PORT)
+
+    def share(mine: Bool) -> tuple[float, ...]:
+        outputs = len(joined.outputs)
+        sent, part = (
+            np.bincount(departures.port, departures.frame_bytes * counts, outputs)
+            for counts in (True, mine)
+        )
+        return tuple((part / sent.clip(min=1)).tolist())
+
+    extended = replace(
+        joined,
+        inputs=tuple(inputs),
+        flows=(*joined.flows, NO_FLOW),
+        arrivals=arrivals,
+        departures=departures,
+        left_as=as_departure,
+        came_as=as_arrival,
+        stray=stray,
+        fifo=(*joined.fifo, *(True for _ in inputs[len(joined.fifo) :])),
+        counts=verdicts.count(sides["verdict"], sides["note"], stray),
+        **sides,
+    )
+    return Whole(extended, own_came, own_gone, share(is_other), share(is_unseen))
+
+
+def _interleaved(own: Packets, more: Packets) -> tuple[Packets, I64, I64]:
+    """Both in the order of time, and where each of the two is."""
+    both = _joined_up((own, more))
+    order = np.argsort(both.stamp_ns, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    columns = (getattr(both, name)[order] for name in Packets.__slots__)
+    return Packets(*columns), place[: len(own)], place[len(own) :]
