@@ -25,7 +25,7 @@ from outcast.experiment import Source
 from outcast.experiment.parts import files_of
 from outcast.plan.planned import Planned
 from outcast.records.run_directory import Manifest
-from outcast.sweep import dataset, packing
+from outcast.sweep import dataset, groups, packing
 from outcast.sweep.packing import Compared
 from outcast.sweep.points import combinations
 from outcast.sweep.store import SweepDirectory
@@ -123,9 +123,12 @@ def pack_sweep(
     experiment = sweep.read_experiment()
     manifests = list(collected.manifests.values())
     count = len(manifests)
+    results = dataset.load(sweep.path)
+    points = groups.summarize(groups.trusted(results.runs), groups.default_by(results), (), "mean")
+    notes = (*collected.notes, *groups.remarks_on_trends(points))
     about = About(
         title=f"Sweep {experiment.name} of outcast, {count} runs",
-        description=" ".join((_DESCRIPTION.format(collected.whole, count), *collected.notes)),
+        description=" ".join((_DESCRIPTION.format(collected.whole, count), *notes)),
         usage="",
         action=f"{experiment.name}: {count} runs by outcast sweep",
         manifest=manifests[0],
@@ -142,7 +145,7 @@ def pack_sweep(
         usage = _usage(Path(file).name, rows, manifests)
         parts = Parts(collected.parts.members | written, collected.parts.known)
         members = archive.put(Path(file), parts, replace(about, usage=usage), record)
-    return Packed(Path(file), members, (), collected.notes)
+    return Packed(Path(file), members, (), notes)
 
 
 _DESCRIPTION = (

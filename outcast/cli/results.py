@@ -141,6 +141,7 @@ def _print(
             "interval says nothing: without noise a seed hardly changes anything"
         )
     lines += [f"pooled over {key}: {', '.join(values)}" for key, values in mixed.items()]
+    lines += groups.remarks_on_trends(summed)
     lines += [*groups.without_value(summed), *groups.remarks_on_losses(runs)]
     lines += groups.remarks_on_intervals(runs)
     if unmatched:

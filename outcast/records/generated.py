@@ -102,7 +102,7 @@ def read_answers(directory: RunDirectory) -> dict[int, dict[str, int | None]]:
             sums = found.setdefault(row["workload"], {"retransmits": 0, "timeouts": 0})
             for name, before in sums.items():
                 count = row.get(name)
-                sums[name] = None if None in (count, before) else before + count
+                sums[name] = None if count is None or before is None else before + count
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 from outcast.analysis.compiled import Array
@@ -102,7 +103,9 @@ def line(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) 
         members = sorted(members, key=lambda group: place_of[group.at[x_key]])
         x = np.array([place_of[group.at[x_key]] for group in members])
         mark = MARKS[number % len(MARKS)]
-        lines.append(Line(label, series_colour(number), x, *_bounds(members, value), marker=mark))
+        centers, low, high = _bounds(members, value)
+        lines.append(Line(label, series_colour(number), x, centers, low, high, marker=mark))
+        _star(axes, members, x, centers)
     draw_lines(axes, lines)
     return _labelled(figure, axes, groups, value, labels, axis.label)
 
@@ -111,12 +114,17 @@ def bar(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) -
     """Draws a bar for each combination of the other keys over the first key, with 95 % errors."""
     figure, axes = _axes(on)
     x_key, at, axis = _first_axis(groups, labels)
-    bars = []
+    bars, rows = [], []
     for number, (label, members) in enumerate(_series(groups, labels).items()):
         by_value = {group.at[x_key]: group for group in members}
         in_order = [by_value.get(of_key) for of_key in at]
         bars.append(Bars(label, series_colour(number), *_bounds(in_order, value)))
+        rows.append(in_order)
     draw_bars(axes, bars, axis.ticks)
+    containers = (each for each in axes.containers if isinstance(each, BarContainer))
+    for in_order, drawn_bars in zip(rows, containers, strict=True):
+        x = np.array([patch.get_x() + patch.get_width() / 2 for patch in drawn_bars.patches])
+        _star(axes, in_order, x, np.array([patch.get_height() for patch in drawn_bars.patches]))
     return _labelled(figure, axes, groups, value, labels, axis.label)
 
 
@@ -131,18 +139,19 @@ def heat(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) 
     columns, rows = (_different(groups, key) for key in keys)
     factor, _ = scale(value)
     values = np.full((len(rows), len(columns)), np.nan)
+    stars = np.full(values.shape, "", object)
     for group in groups:
         center = group.cell(value).interval.value
         column, row = (group.at[key] for key in keys)
-        values[rows.index(row), columns.index(column)] = (
-            np.nan if center is None else center / factor
-        )
+        place = rows.index(row), columns.index(column)
+        values[place] = np.nan if center is None else center / factor
+        stars[place] = "*" * group.moves
     figure, axes = _axes(on)
     image = axes.imshow(values, cmap="viridis", aspect="auto", origin="lower")
     axes.figure.colorbar(image, ax=axes, label=_axis(value))
     middle = (np.nanmin(values) + np.nanmax(values)) / 2 if np.isfinite(values).any() else 0.0
     for (row, column), center in np.ndenumerate(values):
-        text = "-" if np.isnan(center) else f"{center:.3g}"
+        text = "-" if np.isnan(center) else f"{center:.3g}{stars[row, column]}"
         colour = "black" if center > middle else "white"
         axes.text(column, row, text, ha="center", va="center", color=colour)
     across, up = (labels.axis(key, at) for key, at in zip(keys, (columns, rows), strict=True))
@@ -150,7 +159,7 @@ def heat(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) 
     names = [text if len(text) <= _LONG else text.replace(", ", ",\n") for text in up.ticks]
     axes.set_yticks(range(len(rows)), names)
     turn_names(axes)
-    axes.set(xlabel=across.label, ylabel=up.label)
+    axes.set(xlabel=across.label + _note(groups), ylabel=up.label)
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
@@ -223,10 +232,23 @@ def _bounds(groups: Sequence[Group | None], value: str) -> tuple[Array, Array, A
     return bounds(intervals, scale(value)[0])
 
 
+def _star(axes: Axes, groups: Sequence[Group | None], x: Array, y: Array) -> None:
+    """Marks the points of which most runs were not stationary."""
+    look: Any = {"xytext": (5, 1), "textcoords": "offset points", "fontsize": "large"}
+    for group, at, center in zip(groups, x, y, strict=True):
+        if group is not None and group.moves and np.isfinite(center):
+            axes.annotate("*", (at, center), **look)
+
+
+def _note(groups: Sequence[Group]) -> str:
+    """What a star means; empty without one."""
+    return "\n* most runs of this point were not stationary" * any(each.moves for each in groups)
+
+
 def _labelled(
     figure: Figure, axes: Axes, groups: Sequence[Group], value: str, labels: Labels, x_label: str
 ) -> Figure:
-    axes.set_xlabel(x_label)
+    axes.set_xlabel(x_label + _note(groups))
     turn_names(axes)
     axes.set_ylabel(_axis(value))
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))

@@ -40,15 +40,36 @@ class Cell:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that have the same values at the keys by which they are grouped; `at` has both."""
+    """Runs that have the same values at the keys by which they are grouped; `at` has both.
+
+    Of the `tested` ones, so many were `stationary`; in a comparison, of both sweeps together.
+    """
 
     at: dict[str, Any]
     runs: int
     cells: tuple[Cell, ...]
+    stationary: int = 0
+    tested: int = 0
+
+    @property
+    def moves(self) -> bool:
+        """Whether most runs were not stationary, so that means hang on when the interval lies."""
+        return 2 * self.stationary < self.tested
 
     def cell(self, value: str) -> Cell:
         """The cell of a value for which the group was summed up."""
         return next(cell for cell in self.cells if cell.value == value)
+
+
+def remarks_on_trends(summed: Sequence[Group]) -> list[str]:
+    """A sentence if most runs of some groups were not stationary."""
+    moving = sum(group.moves for group in summed)
+    if not moving:
+        return []
+    return [
+        f"* most runs of this point were not stationary ({moving} of {len(summed)} points), so its "
+        "mean hangs on when it is taken: make duration longer, or analysis.from later"
+    ]
 
 
 def are_copies(group: Group) -> bool:
@@ -245,8 +266,14 @@ def summarize(
     groups = []
     for at, rows in grouped(frame, by):
         cells = tuple(Cell(name, _central(rows, name, kind)) for name in values)
-        groups.append(Group(at, rows.height, cells))
+        groups.append(Group(at, rows.height, cells, *_stationary(rows)))
     return groups
+
+
+def _stationary(*parts: pl.DataFrame) -> tuple[int, int]:
+    """How many runs were stationary, and of how many that is known."""
+    known = [rows["stationary"].drop_nulls() for rows in parts if "stationary" in rows.columns]
+    return sum(int(part.sum()) for part in known), sum(part.len() for part in known)
 
 
 def compare(
@@ -275,7 +302,8 @@ def compare(
             )
             for name in values
         )
-        groups.append(Group(at, min(rows.height, other.height), cells))
+        runs = min(rows.height, other.height)
+        groups.append(Group(at, runs, cells, *_stationary(rows, other)))
     if not groups:
         raise ConfigError(f"--against: no group by {', '.join(by) or 'nothing'} is in both sweeps")
     return groups

@@ -10,7 +10,7 @@ from outcast.errors import OutcastError
 from outcast.sweep import figures, groups, overview, state
 from outcast.sweep.groups import Cell, Group
 from outcast.sweep.labels import Labels, amount
-from outcast.sweep.render import heading, interval_texts, scale
+from outcast.sweep.render import heading, interval_texts, scale, stationary
 from outcast.sweep.state import State
 from outcast.sweep.store import SweepDirectory
 from outcast.units import counted
@@ -96,11 +96,12 @@ def _results(
         return section("results", "Results", element("p", text))
     keys = list(summed[0].at)
     head = [*(map(labels.key, keys) if keys else ["point"]), *map(heading, values), "runs"]
+    head.append("stationary")
     rows: list[list[Part]] = []
     for group in summed:
         at: list[Part] = [_setting(labels, key, value) for key, value in group.at.items()]
-        cells = [group.cell(value) for value in values]
-        rows.append([*(at or ["all"]), *(_interval(cell) for cell in cells), str(group.runs)])
+        cells = [_interval(group.cell(value), group) for value in values]
+        rows.append([*(at or ["all"]), *cells, str(group.runs), stationary(group)])
     settings = {
         tuple(overview.setting_text(settings.get(key)) for key in keys)
         for settings in sweep.settings
@@ -119,7 +120,7 @@ def _results(
         "Results",
         element("p", f"{text} A click on a heading sorts."),
         element("p", lacking) if missing else None,
-        bullets(groups.without_value(summed)),
+        bullets([*groups.remarks_on_trends(summed), *groups.without_value(summed)]),
         element("div", table("Points", head, rows, max(1, len(keys))), class_="sortable"),
     )
 
@@ -130,8 +131,8 @@ def _setting(labels: Labels, key: str, value: object) -> Element:
     return element("data", text, value=text if known is None else repr(known[1]))
 
 
-def _interval(cell: Cell) -> Element:
-    center, bounds = interval_texts(cell)
+def _interval(cell: Cell, group: Group) -> Element:
+    center, bounds = interval_texts(cell, group)
     value = cell.interval.value
     return element(
         "data",

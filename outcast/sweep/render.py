@@ -30,26 +30,33 @@ def table(groups: Sequence[Group], center: str, labels: Labels) -> RenderableTyp
         for key in _keys(groups):
             name = labels.key(key)
             table_of_values.add_column(name if name == key else f"{name}\n{key}", overflow="fold")
-        for column in ("runs", center, "95 % interval"):
+        tested = any(group.tested for group in groups)
+        for column in ("runs", *(["stationary"] if tested else []), center, "95 % interval"):
             table_of_values.add_column(column, justify="right", no_wrap=True)
         for group in groups:
             table_of_values.add_row(
                 *(labels.value(key, value) for key, value in group.at.items()),
                 str(group.cells[number].interval.n),
-                *interval_texts(group.cells[number]),
+                *([stationary(group)] if tested else []),
+                *interval_texts(group.cells[number], group),
             )
         parts += [table_of_values, ""]
     return Blocks(*parts)
 
 
 def as_csv(groups: Sequence[Group]) -> str:
-    """A line per group and value, with its interval; unrounded, in the unit of the value's name."""
-    rows: list[list[object]] = [[*_keys(groups), "value", "runs", "center", "low", "high"]]
+    """A line per group and value, with its interval; unrounded, in the unit of the value's name.
+
+    The last two columns are of the group's runs: how many were stationary, of how many known.
+    """
+    head = ["value", "runs", "center", "low", "high", "stationary", "tested"]
+    rows: list[list[object]] = [[*_keys(groups), *head]]
     for group in groups:
         for cell in group.cells:
             interval = cell.interval
             bounds = [interval.value, interval.low, interval.high]
-            rows.append([*group.at.values(), cell.value, interval.n, *bounds])
+            trend = [group.stationary, group.tested]
+            rows.append([*group.at.values(), cell.value, interval.n, *bounds, *trend])
     return csv_text(rows)
 
 
@@ -60,6 +67,8 @@ def as_json(groups: Sequence[Group]) -> str:
             {
                 "at": group.at,
                 "runs": group.runs,
+                "stationary": group.stationary,
+                "tested": group.tested,
                 "values": {cell.value: _tree(cell.interval) for cell in group.cells},
             }
             for group in groups
@@ -107,13 +116,21 @@ def _tree(interval: Interval) -> dict[str, Any]:
     return {"runs": interval.n, "center": interval.value, **bounds}
 
 
-def interval_texts(cell: Cell) -> tuple[str, str]:
-    """The centre and the interval, `5.2` and `[4.3, 6.3]`; `-` for what is missing."""
+def stationary(group: Group) -> str:
+    """How many runs of a group were stationary: `8 of 10`."""
+    return f"{group.stationary} of {group.tested}" if group.tested else "-"
+
+
+def interval_texts(cell: Cell, group: Group) -> tuple[str, str]:
+    """The centre and the interval, `5.2` and `[4.3, 6.3]`; `-` for what is missing.
+
+    The centre has a star if most runs of its group were not stationary.
+    """
     factor, _ = scale(cell.value)
     interval = cell.interval
     if interval.value is None:
         return "-", "-"
-    center = _number(interval.value / factor)
+    center = _number(interval.value / factor) + "*" * group.moves
     if interval.low is None or interval.high is None:
         return center, "-"
     return center, f"[{_number(interval.low / factor)}, {_number(interval.high / factor)}]"

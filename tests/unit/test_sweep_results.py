@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import configs
 from outcast import cli
 from outcast.analysis import statistics
 from outcast.errors import ConfigError
-from outcast.sweep import dataset, groups, index, render
+from outcast.experiment import load
+from outcast.sweep import dataset, draw, groups, index, render
 from outcast.sweep.groups import summarize
+from outcast.sweep.labels import Labels
 from outcast.sweep.store import SweepDirectory
 from outcast.view.figures import style
 from tests.golden import fake_run
@@ -345,12 +348,41 @@ def test_the_difference_of_equal_samples_holds_zero_and_of_distant_ones_does_not
 
 def test_rates_are_shown_in_mbps():
     cell = groups.Cell("classes.2.mean_goodput_bps", statistics.Interval(2, 5e6, 4.5e6, 6e6))
-    assert render.interval_texts(cell) == ("5", "[4.5, 6]")
+    group = groups.Group({}, 2, (cell,))
+    assert render.interval_texts(cell, group) == ("5", "[4.5, 6]")
     assert render.heading(cell.value) == "2-hop mean goodput, Mbps"
-    assert render.interval_texts(groups.Cell("x", statistics.Interval(1, 2.0, None, None))) == (
-        "2",
-        "-",
+    single = groups.Cell("x", statistics.Interval(1, 2.0, None, None))
+    assert render.interval_texts(single, group) == ("2", "-")
+
+
+@pytest.mark.parametrize(
+    ("known", "shown", "moves"),
+    [
+        ([True, False, False, False], "1 of 4", True),
+        ([True, False, None, None], "1 of 2", False),
+        ([False, None], "0 of 1", True),
+        ([None], "-", False),
+    ],
+)
+def test_a_mean_of_runs_that_were_mostly_not_stationary_is_marked(known, shown, moves):
+    frame = pl.DataFrame(
+        {"key": [1] * len(known), "value": [2.0] * len(known), "stationary": known},
+        schema_overrides={"stationary": pl.Boolean},
     )
+    (group,) = groups.summarize(frame, ["key"], ["value"], "mean")
+    assert (render.stationary(group), group.moves) == (shown, moves)
+    assert render.interval_texts(group.cells[0], group)[0] == ("2*" if moves else "2")
+    assert bool(groups.remarks_on_trends([group])) == moves
+    (line,) = csv.DictReader(io.StringIO(render.as_csv([group])))
+    (tree,) = json.loads(render.as_json([group]))
+    told = [(int(each["stationary"]), int(each["tested"])) for each in (line, tree)]
+    assert told == [(group.stationary, group.tested)] * 2
+    labels = Labels(load(configs.find("fig3c")))
+    for kind in ("line", "bar"):
+        drawn = draw.of_groups([group], kind, "value", labels)
+        (axes,) = drawn.axes
+        assert [text.get_text() for text in axes.texts] == ["*"] * moves
+        assert ("* most runs of this point" in axes.get_xlabel()) == moves
 
 
 def test_missing_values_do_not_count():

@@ -270,7 +270,7 @@ def completions(run: Run, frame: pl.DataFrame) -> Element | None:
             of = [times.mean(), *np.quantile(times, [0.5, 0.95, 0.99]), times.max()]
             spread = [f"{value:,.3f}" for value in of]
         of_summary = (run.summary.completions or {}).get(str(workload))
-        timeouts = words.number(of_summary and of_summary.timeouts, ",d")
+        timeouts = words.number(of_summary.timeouts if of_summary else None, ",d")
         rows.append([f"{workload}: {kind}", f"{count:,}", f"{times.size:,}", *spread, timeouts])
     head = ["workload", "flows", "finished", "mean", "median", "95 %", "99 %", "longest"]
     head.append("timeouts")
