@@ -1,6 +1,7 @@
 """Programs of a configuration: what is asked, planned, started, and found in the captures."""
 
 import base64
+import errno
 import json
 import os
 import signal
@@ -28,7 +29,7 @@ from outcast.engines.guest import world
 from outcast.engines.guest.world import World
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.virtual import VirtualEngine
-from outcast.errors import ConfigError, DeadlineError, FeatureMissingError
+from outcast.errors import ConfigError, DeadlineError, FeatureMissingError, RunError
 from outcast.plan import stored
 from outcast.plan.make import make_plan, plan_of_command
 from outcast.plan.programs import Command, fill, with_files
@@ -374,8 +375,31 @@ def test_a_runner_whose_disk_is_full_says_so_by_its_status(tmp_path):
     (tmp_path / "result").unlink()
     (tmp_path / "result").write_text('{"number": 0, "t_st', encoding="ascii")
     assert failure(tmp_path, runs) == (
-        "program bad at h1 (sh -c true): filled the disk that it writes to: "
+        "program bad at h1 (sh -c true): the disk that programs write to is full; its last lines: "
         + " / ".join(map(str, range(11, 21)))
+    )
+
+
+def test_a_runner_that_cannot_say_a_word_tells_that_the_disk_is_full(tmp_path):
+    (tmp_path / "task.json").write_text(json.dumps(task(tmp_path, "true")), encoding="utf-8")
+    with open("/dev/full", "w") as full:
+        words = (tmp_path / name for name in ("task.json", "start", "result"))
+        runs = subprocess.Popen(standalone.command(runner.__name__, *words), stdout=full)
+    assert runs.wait(60) == runner.DISK_FULL
+
+
+def test_who_fills_the_disk_is_named(tmp_path):
+    programs = launch.UserPrograms(SimpleNamespace(scratch=tmp_path))
+    for name, size_bytes in (("small", 10), ("large", 3_000_000)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data").write_bytes(b"x" * size_bytes)
+        program = SimpleNamespace(name=name, host="h1", argv=("true",))
+        running = launch._Running(program, None, tmp_path / name, tmp_path, tmp_path, frozenset())
+        programs._servers.append(running)
+    with pytest.raises(RunError) as caught, programs._disk_full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert str(caught.value) == (
+        "the disk that programs write to is full; the files of program large at h1 (true) have 3 MB"
     )
 
 

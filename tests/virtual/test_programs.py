@@ -154,8 +154,14 @@ programs:
         (
             "{name: bad, host: h4, to: [h1], allow_failure: true, command: [sh, -c, "
             "'cat /dev/zero > big']}",
-            "program bad at h4 (sh -c 'cat /dev/zero > big'): filled the disk that it writes to: "
-            "cat: write error: No space left on device",
+            "program bad at h4 (sh -c 'cat /dev/zero > big'): the disk that programs write to is "
+            "full; the files of program bad at h4 (sh -c 'cat /dev/zero > big') have ",
+        ),
+        (
+            "{name: bad, host: h4, to: [h1], ready: {line: up}, command: [sh, -c, "
+            "'cat /dev/zero > big; echo up; sleep 60']}",
+            "program bad at h4 (sh -c 'cat /dev/zero > big; echo up; sleep 60'): the disk that "
+            "programs write to is full; the files of program bad at h4 (",
         ),
         (
             "{name: bad, host: h4, to: [h1], command: [sleep, 60], "

@@ -87,6 +87,12 @@ def copy_files(source: Path, folder: Path) -> frozenset[str]:
     return frozenset(given)
 
 
+def size_bytes(folder: Path) -> int:
+    """What the files in a folder take."""
+    below = (Path(where) / name for where, _, names in os.walk(folder) for name in names)
+    return sum(path.lstat().st_blocks * 512 for path in below)
+
+
 def keep_written(name: str, folder: Path, outputs: Path, given: Collection[str]) -> list[str]:
     """Copies the files that a program wrote to the run directory; a warning if some stay behind."""
     left_bytes, left_out = MOST_WRITTEN_BYTES, 0

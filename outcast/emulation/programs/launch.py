@@ -7,11 +7,13 @@ its own, with its files. What it wrote is kept in the run directory.
 
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,10 @@ class UserPrograms(Part):
             DeadlineError: a server is not ready in time, or a runner to wait for the start.
             CommandError: one has ended.
         """
+        with self._disk_full():
+            self._start_all()
+
+    def _start_all(self) -> None:
         self._scratch.mkdir()
         for program in self._run.plan.programs:
             if program.is_server:
@@ -102,7 +108,8 @@ class UserPrograms(Part):
         self._end_ns = t_start_ns + self._run.experiment.duration_ns
         if self._clients:
             self._tell(self._clients)
-            write_text(self._start_file, str(t_start_ns))
+            with self._disk_full():
+                write_text(self._start_file, str(t_start_ns))
 
     def running(self) -> list[str]:
         """Titles of the clients that still run; before the end of the duration, of all programs.
@@ -171,6 +178,27 @@ class UserPrograms(Part):
             )
         controls = self._own_controls()
         return Record({"programs": records, "program_controls": controls}, warnings=warnings)
+
+    @contextmanager
+    def _disk_full(self) -> Iterator[None]:
+        """Raises RunError, which names the program with the most data, where the disk is full."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise RunError(self._what_fills_the_disk()) from None
+
+    def _what_fills_the_disk(self) -> str:
+        sizes = {
+            running.title(): folders.size_bytes(running.folder)
+            for running in (*self._servers, *self._clients)
+        }
+        text = "the disk that programs write to is full"
+        if not sizes:
+            return text
+        largest = max(sizes, key=lambda title: sizes[title])
+        return f"{text}; the files of {largest} have {sizes[largest] / 1e6:.0f} MB"
 
     def _launch(self, program: Program) -> _Running:
         experiment, directory = self._run.experiment, self._run.directory
@@ -256,7 +284,8 @@ class UserPrograms(Part):
             # The record of this execution is not there, or is cut off.
             number = running.result.read_bytes().count(b"\n") if running.result.exists() else 0
             said = self._last_words(running, number)
-            return RunError(f"{title}: filled the disk that it writes to: {said or 'no output'}")
+            full = self._what_fills_the_disk()
+            return RunError(f"{title}: {full}" + (f"; its last lines: {said}" if said else ""))
         executions = _executions(running.result)
         if not executions:
             return RunError(f"{title}: {gist(running.process.errors()) or 'could not be started'}")

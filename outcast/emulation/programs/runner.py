@@ -34,6 +34,7 @@ from outcast.emulation.standalone import await_start, say
 
 DISK_FULL = 3
 """The exit status where the disk is full. Nothing can be written then that says so."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 START_POLL_S = 0.001
 END_S = 2.0
 """How long a program has from SIGTERM until SIGKILL."""
@@ -397,7 +398,8 @@ def main(argv: list[str]) -> int:
     except Ended:
         return 0
     except (OSError, RuntimeError) as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return DISK_FULL
+        if isinstance(error, OSError) and error.errno in _FULL:
+            # An orderly exit would flush standard output again, and fail with another status.
+            os._exit(DISK_FULL)
         sys.stderr.write(f"{error}\n")
         return 1
