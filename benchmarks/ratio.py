@@ -4,9 +4,9 @@ r"""Measures the outcast ratio of variants of an experiment over several seeds.
         --variant '12 rivals' --variant '6 rivals: flows.1.hosts=6'
 
 Prints for each variant the ratio of every seed, the geometric mean with a 95 % interval
-over the seeds, the median, the mean goodput of each class, and how many runs can be trusted. The
-mean is geometric because the ratio is positive and skewed. Finished runs in FOLDER are not
-repeated. A variant is `NAME` or `NAME: KEY=VALUE KEY=VALUE ...`.
+over the seeds, the median, the mean goodput of each class, and in how many runs
+captures and counters agree. The mean is geometric because the ratio is positive and skewed.
+Finished runs in FOLDER are not repeated. A variant is `NAME` or `NAME: KEY=VALUE KEY=VALUE ...`.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def report(name: str, summaries: list[dict[str, Any]], errors: list[str]) -> Non
         print(f"  {hops}-hop mean {shown(central(means), 1)} Mbps")
     total = statistics.fmean(summary["total_goodput_bps"] / 1e6 for summary in summaries)
     jain = statistics.fmean(summary["jain_index"] for summary in summaries)
-    trusted = sum(summary["capture"]["trusted"] for summary in summaries)
+    agree = sum(summary["capture"]["trusted"] for summary in summaries)
     wall = [sum(summary["wall_s"].values()) for summary in summaries]
     print(
-        f"  total {total:.1f} Mbps, Jain {jain:.3f}, {trusted} of {len(summaries)} trusted, "
-        f"wall {statistics.median(wall):.1f} s (median)"
+        f"  total {total:.1f} Mbps, Jain {jain:.3f}, captures and counters agree "
+        f"in {agree} of {len(summaries)}, wall {statistics.median(wall):.1f} s (median)"
     )
 
 
