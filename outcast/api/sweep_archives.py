@@ -124,7 +124,7 @@ def pack_sweep(
     manifests = list(collected.manifests.values())
     count = len(manifests)
     results = dataset.load(sweep.path)
-    points = groups.summarize(groups.trusted(results.runs), groups.default_by(results), (), "mean")
+    points = groups.summarize(groups.agreeing(results.runs), groups.default_by(results), (), "mean")
     notes = (*collected.notes, *groups.remarks_on_trends(points))
     about = About(
         title=f"Sweep {experiment.name} of outcast, {count} runs",
