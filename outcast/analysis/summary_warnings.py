@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from outcast.analysis.measure.flows import tcp_of_flow, unfinished_warnings
 from outcast.analysis.measure.limits import (
+    LEAST_FULL,
     MOST_IDLE,
     idle_warnings,
     limit_warnings,
@@ -106,9 +108,21 @@ def _idle(
             for port, link in links.items()
             if not mine.isdisjoint(link.acknowledged)
         }
-        told = analysis.manifest.warnings
-        lines += idle_warnings(egress, share, is_unused, wanting, losses, told, answers)
+        before = _busy_before(analysis, egress, mine)
+        lines += idle_warnings(egress, share, is_unused, wanting, losses, before, answers)
     return lines
+
+
+def _busy_before(analysis: Analysis, egress: str, flows: set[int]) -> tuple[str, float] | None:
+    """The first other busy port on the way of one of these flows, with its utilisation."""
+    links = {(link.node, link.neighbour): link.within for link in analysis.counters.links}
+    for record in analysis.manifest.planned_flows:
+        for hop in pairwise(record.path if record.flow in flows else ()):
+            link = links.get(hop)
+            share = 0.0 if link is None else utilisation(analysis, link)
+            if link is not None and link.port != egress and share >= LEAST_FULL:
+                return link.port, share
+    return None
 
 
 def windows(analysis: Analysis) -> list[Interval]:

@@ -1,4 +1,4 @@
-"""Studied queues that nothing fills, because the senders' own ports let no more through.
+"""What senders can bring to ports, and studied queues that they cannot fill.
 
 Pure. A port queues only what comes faster than it sends. If the ports of all who send to it are
 together no faster, then packets wait at the senders, in queues that nobody captures.
@@ -6,7 +6,10 @@ together no faster, then packets wait at the senders, in queues that nobody capt
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from math import inf
 
 from outcast.experiment import Experiment
 from outcast.experiment.parts import MOST_RATE_BPS
@@ -15,6 +18,7 @@ from outcast.experiment.queues.custom import Custom
 from outcast.plan import events, ports
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
+from outcast.plan.schedule import generated_packet
 from outcast.units import format_rate, round_rate
 
 HELD = "packets wait at senders' own ports"
@@ -69,11 +73,17 @@ def _ways_to(plan: Plan, end: Direction) -> list[tuple[str, ...]]:
 
 def _unpaced(plan: Plan) -> set[Direction]:
     """The first hops of senders that send as fast as the network lets them."""
-    paced_bps = {flow.flow: flow.transport.pacing_rate_bps for flow in plan.flows}
-    hops = [(flow.flow, next(pairwise(flow.path))) for flow in plan.flows]
-    bulk = {hop for flow, hop in hops if not 0 < (paced_bps[flow] or 0) < plan.links[hop].rate_bps}
-    senders = {each.src for each in plan.generated if each.gap_ns is None}
-    return bulk | {hop for hop in plan.links if hop[0] in senders}
+    hops = [(next(pairwise(path)), pace_bps) for path, pace_bps in _senders(plan)]
+    return {hop for hop, pace_bps in hops if pace_bps >= plan.links[hop].rate_bps}
+
+
+def _senders(plan: Plan) -> Iterator[tuple[Sequence[str], float]]:
+    """The way of each flow's data, and the most that it sends in bit/s."""
+    for flow in plan.flows:
+        yield flow.path, flow.transport.pacing_rate_bps or inf
+    for each in plan.generated:
+        path = plan.path(each.src, each.dst, generated_packet(plan.graph, each))
+        yield path, (each.datagram_bytes or 0) * 8e9 / each.gap_ns if each.gap_ns else inf
 
 
 def _line(egress: str, rate_bps: int, own_bps: dict[Direction, int], others: int) -> str:
@@ -88,3 +98,23 @@ def _line(egress: str, rate_bps: int, own_bps: dict[Direction, int], others: int
         f"{round_rate(rate_bps)}; for a queue at {egress} give senders faster links, as "
         f"links.overrides: [{{between: [{', '.join(senders[0])}], rate: {faster}}}]"
     )
+
+
+def offered_bps(plan: Plan) -> dict[Direction, float]:
+    """What the senders of flows and workloads can bring to each direction of a switch's link.
+
+    A sender brings what the slowest link before lets through, and no more than its pace.
+    """
+    paces_bps: dict[tuple[Direction, Direction], float] = defaultdict(float)
+    most_bps: dict[tuple[Direction, Direction], int] = {}
+    for path, pace_bps in _senders(plan):
+        hops = [*pairwise(path)]
+        slowest_bps = plan.links[hops[0]].rate_bps
+        for before, hop in pairwise(hops):
+            slowest_bps = min(slowest_bps, plan.links[before].rate_bps)
+            most_bps[hop, hops[0]] = max(most_bps.get((hop, hops[0]), 0), slowest_bps)
+            paces_bps[hop, hops[0]] += pace_bps
+    offered: dict[Direction, float] = defaultdict(float)
+    for (hop, first), rate_bps in most_bps.items():
+        offered[hop] += min(rate_bps, paces_bps[hop, first])
+    return dict(offered)

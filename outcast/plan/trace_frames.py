@@ -27,54 +27,31 @@ def wire_bytes(experiment: Experiment, plan: Plan) -> dict[Direction, int]:
     }
 
 
-def smaller_frames(experiment: Experiment, plan: Plan) -> list[str]:
-    """A line on each link with a trace that carries full frames of several sizes."""
-    lines = []
-    for end, sizes in _by_direction(experiment, plan).items():
-        if len(sizes) > 1:
-            most, least = max(sizes), min(sizes)
-            lines.append(
-                f"the trace of {plan.port(*end)} holds for frames of {most} B, as of "
-                f"{sizes[most]}; with those of {sizes[least]}, {least} B, the link may send less "
-                "than it lets through; allowed for exact rates is one size (workloads' datagram)"
-            )
-    return lines
-
-
-def _by_direction(experiment: Experiment, plan: Plan) -> dict[Direction, dict[int, str]]:
-    """The sizes of full frames on each link with a trace, each with a sender's name.
-
-    Acknowledgements do not count.
-    """
-    found: dict[Direction, dict[int, str]] = {
-        end: {}
+def _by_direction(experiment: Experiment, plan: Plan) -> dict[Direction, set[int]]:
+    """The sizes of full frames on each link with a trace. Acknowledgements do not count."""
+    found: dict[Direction, set[int]] = {
+        end: set()
         for override in experiment.links.overrides
         if isinstance(override.rate_bps, RateTrace)
         for end in override.directions
     }
-    for name, path, packet_bytes in _senders(plan):
+    for path, packet_bytes in _senders(plan):
         hops = [*pairwise(path)]
         size = packet_bytes or min(plan.links[hop].mtu_bytes for hop in hops)
         for hop in hops:
             if hop in found:
-                found[hop].setdefault(ETHERNET_HEADER_BYTES + size, name)
+                found[hop].add(ETHERNET_HEADER_BYTES + size)
     return found
 
 
-def _senders(plan: Plan) -> Iterator[tuple[str, Sequence[str], int | None]]:
-    """Who sends data, its path, and the size of its packets, None if the path's MTU limits it."""
+def _senders(plan: Plan) -> Iterator[tuple[Sequence[str], int | None]]:
+    """The path of data, and the size of its packets, None if the path's MTU limits it."""
     for flow in plan.flows:
-        yield f"flow {flow.flow}", flow.path, None
-    seen = set()
+        yield flow.path, None
     for each in plan.generated:
-        packet = generated_packet(plan.graph, each)
-        path = plan.path(each.src, each.dst, packet)
+        path = plan.path(each.src, each.dst, generated_packet(plan.graph, each))
         size = each.datagram_bytes
-        if (key := (*path, size)) not in seen:
-            seen.add(key)
-            kind = "what" if size is None else "UDP that"
-            size = size and size + addresses.datagram_headers_bytes(each.family)
-            yield f"{kind} {each.src} sends to {each.dst}", path, size
+        yield path, size and size + addresses.datagram_headers_bytes(each.family)
     for ways in program_ways(plan.graph, plan.routes, plan.programs):
         for path in ways:
-            yield f"programs of {path[0]}", path, None
+            yield path, None

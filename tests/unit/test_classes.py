@@ -20,7 +20,6 @@ from outcast.emulation.generator.programs import tasks
 from outcast.errors import ConfigError, ReadBackError
 from outcast.experiment.queues import KINDS, WITH_CLASSES
 from outcast.experiment.queues.classes import HasClasses
-from outcast.plan.hints import hints
 from outcast.plan.make import make_plan
 from tests.fakes import Shown
 from tests.flows import FLOW, RECEIVER, SAMPLE, wants
@@ -254,38 +253,6 @@ def test_htb_gives_no_more_than_the_link_has():
         make_plan(experiment.load(LINEAR, [*offset, f"seed={seed}"]))
     with pytest.raises(ConfigError, match=r"class slow has ceil: 40mbit; allowed is the link's 30"):
         port_queue(HTB.replace("rate: 30", "rate: 5"), rate="30mbit")
-
-
-def test_a_hint_where_the_link_gets_less_than_its_classes_have():
-    whole = experiment.load(
-        LINEAR,
-        [
-            f"queue={HTB}",
-            "links.rate=60mbit",
-            "events=[{at: 1s, from: s2, to: s1, rate: 40mbit}, "
-            "{at: 2s, from: s2, to: s1, rate: 60mbit}]",
-        ],
-    )
-    (line,) = [line for line in hints(whole, make_plan(whole)) if line.startswith("queue")]
-    assert line == (
-        "queue: the classes of s2-eth1 have 50mbit in all, but its link has 40 Mbps at 1s "
-        "(events.0); their priority then decides, and not their rates; allowed for rates that hold "
-        "is up to the link's"
-    )
-
-
-def test_a_hint_where_all_is_of_one_class():
-    config = Path(__file__).parents[2] / "configs/fig3c.yaml"
-
-    def told(*settings: str) -> list[str]:
-        whole = experiment.load(config, [f"queue={PRIO}", *settings])
-        return [line for line in hints(whole, make_plan(whole)) if "class" in line]
-
-    (line,) = told()
-    assert "all that is sent is of class slow of" in line
-    assert "(46, 8 have classes of their own)" in line
-    assert told("flows.0.dscp=ef") == []
-    assert told("probes=[{from: h0_0_2, to: h1_0_2, dscp: ef}]") == []
 
 
 # --- who sends what

@@ -18,18 +18,6 @@ def topo(*overrides: str) -> list[str]:
     return describe(*planned("linear-12", *overrides))
 
 
-def test_a_policers_burst_below_a_round_trip_is_told():
-    def with_burst(size: str) -> list[str]:
-        policer = f"{{rate: 100mbit, burst: {size}}}"
-        way = f"links.overrides=[{{from: s2, to: s1, policer: {policer}}}]"
-        return [line for line in told("links.delay=5ms", way) if "burst" in line]
-
-    (line,) = with_burst("2KB")
-    assert line.startswith("the policer from s2 to s1 has a burst of 2KB, and flow ")
-    assert "at its rate of 100 Mbps has " in line
-    assert with_burst("1MB") == []
-
-
 @pytest.mark.parametrize(
     ("queue", "remedy"),
     [
@@ -57,15 +45,6 @@ def test_ecn_at_a_queue_that_never_marks(queue, remedy):
 )
 def test_a_queue_that_may_mark_is_fine(queue):
     assert told() == told(DCTCP, f"queue={queue}") == []
-
-
-def test_a_run_shorter_than_ten_round_trips():
-    (line,) = told(*SLOW, "duration=500ms")
-    assert "lasts 500ms, which are 1.6 base round trips of 303.9ms" in line
-    assert line.endswith("for 10 of them set duration to 3040ms or more")
-    assert told(*SLOW, "duration=4s") == []
-    # A flow of a size ends when it is done.
-    assert told(*SLOW, "flows=[{from: 3-hop, bytes: 1KB}]") == []
 
 
 def test_a_buffer_that_holds_less_than_the_path():
@@ -113,6 +92,18 @@ def test_topo_tells_them_too():
 )
 def test_topo_says_how_long_the_studied_queue_is(queue, words):
     assert f"  queue: {words}" in topo(f"queue={queue}")
+
+
+def test_topo_says_what_senders_can_bring_to_each_port():
+    lines = topo("links.rate=100mbit", "links.overrides=[{from: s2, to: s1, rate: 50mbit}]")
+    at = lines.index("offered load over rate (what senders' own ports let through)")
+    assert lines[at + 1 : at + 4] == [
+        "  s2-eth1: 24  (1.2 Gbps of 50 Mbps)",
+        "  s1-eth1: 7  (700 Mbps of 100 Mbps)",
+        "",
+    ]
+    paced = "workloads=[{kind: constant_rate, from: [h2, h3], to: h1, rate: 30mbit}]"
+    assert "  s1-eth1: 0.6  (60 Mbps of 100 Mbps)" in topo("flows=[]", paced)
 
 
 def test_topo_says_which_windows_are_cut():

@@ -23,7 +23,6 @@ from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadB
 from outcast.experiment import Experiment, Link, links, load
 from outcast.plan import link_words, ports, stored
 from outcast.plan.events import changes
-from outcast.plan.hints import hints
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
 from outcast.records.counters import Cause, Counters
@@ -100,20 +99,6 @@ def test_a_links_queue_wins_and_stands_at_both_ends():
     assert ports.host_queue(whole, plan, "h3").queue.wire_limit.packets == 7
     assert ports.switch_queue(whole, plan, "s2-eth3").queue.wire_limit.size_bytes == 65_536
     assert ports.host_queue(whole, plan, "h4").queue.wire_limit.packets == 1000
-    (line,) = [line for line in hints(whole, plan) if "queues" in line]
-    assert line.startswith("queues.0 has no effect at s2-eth2, because its link has a queue")
-    for at in ("edge", "s2-eth3"):
-        whole, plan = resolved(
-            overrides(own), f"queues=[{{at: {at}, queue: {{kind: tbf, limit: 64KB}}}}]"
-        )
-        assert not [line for line in hints(whole, plan) if "queues" in line]
-    same = f"queues=[{{at: s2-eth2, queue: {json.dumps(own['queue'])}}}]"
-    assert not [line for line in hints(*resolved(overrides(own), same)) if "queues" in line]
-    studied = {**own, "between": ["s1", "h1"]}
-    whole, plan = resolved(
-        overrides(studied), "queues=[{at: bottleneck, queue: {kind: tbf, limit: 64KB}}]"
-    )
-    assert [line for line in hints(whole, plan) if line.startswith("queues.0 has no effect at s1-")]
 
 
 def test_a_jumbo_frame_passes_every_shaper_and_is_counted_as_a_full_frame():

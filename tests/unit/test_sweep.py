@@ -493,12 +493,11 @@ def test_the_plan_is_shown_and_nothing_run(faked, tmp_path, capsys):
 
 
 def test_what_is_told_before_runs_is_in_the_plan_once(faked, tmp_path, capsys):
-    slow = "events=[{at: 20ms, from: h3, to: s2, rate: 1mbit}]"
-    argv = [str(faked), "--dry-run", "--set", slow, "-o", str(tmp_path / "out")]
+    argv = [str(faked), "--dry-run", "--set", "duration=130s", "-o", str(tmp_path / "out")]
     status, out, _ = invoke(capsys, *argv)
     (line,) = [line for line in out.splitlines() if line.startswith("note")]
     assert status == 0
-    assert line.startswith("note, of 4 points: the bottleneck of flow 1 is h3-eth0 (1 Mbps) from")
+    assert line.startswith("note, of 4 points: the duration, 130s, is outside the tested envelope")
 
 
 def test_a_configuration_without_a_sweep_is_told_so(faked, tmp_path, capsys):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from outcast import experiment, workflow
 from outcast.emulation.changes import Changer
 from outcast.errors import ConfigError
-from outcast.plan import hints, stored, trace_files, trace_frames, traces
+from outcast.plan import stored, trace_files, traces
 from outcast.plan.events import port_traces
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -275,16 +275,6 @@ def test_each_direction_has_the_frames_that_are_sent_there(tmp_path):
         ("h1", "s1"),
     }
     assert len({trace.t_ns for trace in plan.traces}) == 2
-
-
-def test_frames_of_several_sizes_are_told_before_the_run(tmp_path):
-    whole, plan = planned(tmp_path, "{trace: cell.csv}", f"workloads=[{STREAM % '1000B'}]")
-    (line,) = trace_frames.smaller_frames(whole, plan)
-    assert line in hints.hints(whole, plan)
-    assert "s1-eth1 holds for frames of 1514 B, as of flow 0; with those of UDP" in line
-    assert "h4 sends to h1, 1042 B, the link may send less" in line
-    whole, plan = planned(tmp_path, "{trace: cell.csv}", f"workloads=[{STREAM % '1472B'}]")
-    assert not trace_frames.smaller_frames(whole, plan)
 
 
 def test_the_run_keeps_its_own_copy_of_the_trace(tmp_path):

@@ -33,18 +33,14 @@ def goodput_bps(target: Path, begin_ms: int, end_ms: int, flow: int | None = Non
     return float(table.group_by("t").agg(pl.sum("goodput_bps"))["goodput_bps"].mean() or 0)
 
 
-def test_a_bottleneck_that_moves_away_is_told_with_the_true_reason(tmp_path):
+def test_a_bottleneck_that_moves_away_is_told(tmp_path):
     summary = run(
         tmp_path / "run", "duration=1s", "events=[{at: 100ms, from: s2, to: s1, rate: 2mbit}]",
         "flows=[{from: 3-hop, hosts: 2}]", "links.overrides=[{from: s1, to: h1, rate: 50mbit}]",
     )  # fmt: skip
-    warnings = summary["warnings"]
-    assert any(
-        line.startswith("the bottleneck of flow 0 (and 1 more) is s2-eth1 (2 Mbps) from 100ms on")
-        for line in warnings
-    ), warnings
-    (idle,) = [line for line in warnings if "was idle for" in line]
-    assert "; the bottleneck of " in idle
+    (idle,) = [line for line in summary["warnings"] if "was idle for" in line]
+    # Of both rates together s2-eth1 was busy for too little to say that packets waited there.
+    assert idle.endswith("; small congestion windows, or a queue elsewhere, held them back")
 
 
 def test_goodput_follows_the_rate_and_a_second_run_is_the_same(tmp_path):

@@ -9,15 +9,13 @@ Waits for timeouts are told by the packets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
 from outcast.analysis.measure.losses import where
 from outcast.experiment.queues import WITH_CLASSES
-from outcast.plan import moved
-from outcast.plan.sender_ports import HELD
 from outcast.records.counters import HostCounters
 from outcast.records.flows import FlowRecord, QueueRecord
 from outcast.records.port_summaries import LossSummary, NoiseSummary
@@ -32,8 +30,8 @@ MOST_SLOW = 1.02
 """If full frames that waited left farther apart than their rate says, by more, the run says so."""
 LEAST_SAMPLES = 10
 """With fewer samples of a flow, only a lower bound of its send buffer's share is known."""
-_LEAST_WAITED = 0.01
-_LEAST_FULL = 0.9
+LEAST_FULL = 0.9
+"""A port that is busy for so much of the time has packets waiting."""
 _PRESSURE = "TcpExtTCPMemoryPressures"
 _MOST_NAMED = 3
 _KEYS = {
@@ -197,13 +195,13 @@ def idle_warnings(
     is_unused: bool,
     limited: Mapping[str, LimitSummary],
     losses: LossSummary | None,
-    told: Sequence[str],
+    before: tuple[str, float] | None,
     answers: Mapping[str, float],
 ) -> list[str]:
     """A line if a bottleneck or its queue (`is_unused`) had little to do though flows had data.
 
-    Warnings `told` before the run may say where packets wait. `answers` has the utilisation of
-    each port that acknowledgements leave by.
+    `before` is another port on the flows' way that was busy, with its utilisation. `answers` has
+    that of each port that acknowledgements leave by.
     """
     if utilisation is None or not limited:
         return []
@@ -215,18 +213,18 @@ def idle_warnings(
         return []
     waited = sum(part.timeout for part in limited.values()) / len(limited)
     share, fullest = max(((share, port) for port, share in answers.items()), default=(0.0, ""))
-    if share >= _LEAST_FULL:
+    if share >= LEAST_FULL:
         why = f"acknowledgements waited at {fullest}, which was busy for {share:.0%} of the time"
-    elif known := [line for line in told if line.startswith((HELD, moved.STARTS))]:
-        why = known[0].partition(";")[0]
-    elif waited >= _LEAST_WAITED:
-        why = f"a flow waited for timeouts for {waited:.0%} of its time on average"
+    elif before is not None:
+        why = f"packets waited at {before[0]}, which was busy for {before[1]:.0%} of the time"
     elif losses is not None and 2 * losses.causes.get("link", 0) > losses.total:
         why = (
             f"links lost packets by their own settings, which keeps windows small: {where(losses)}"
         )
     elif losses is not None and losses.elsewhere > losses.bottleneck:
         why = f"packets waited and were lost elsewhere: {where(losses)}"
+    elif is_idle and 2 * waited >= 1 - utilisation:
+        why = f"a flow waited for timeouts for {waited:.0%} of its time on average"
     else:
         why = "small congestion windows, or a queue elsewhere, held them back"
     what = f"{egress} was idle for {1 - utilisation:.0%} of the time"

@@ -11,7 +11,10 @@ from outcast.plan.addresses import with_port
 from outcast.plan.hints import beforehand
 from outcast.plan.model import Plan
 from outcast.plan.round_trips import base_rtt_ns, product_bytes
-from outcast.units import counted, format_time
+from outcast.plan.sender_ports import offered_bps
+from outcast.units import counted, format_time, round_rate
+
+MOST_LOADS = 16
 
 
 def describe(experiment: Experiment, plan: Plan) -> list[str]:
@@ -29,6 +32,7 @@ def describe(experiment: Experiment, plan: Plan) -> list[str]:
         *_workloads(experiment, plan),
         *_probes(plan),
         *(f"  note: {text}" for text in notes),
+        *_loads(plan),
         *_groups(experiment, plan),
         *_programs(plan),
         *_queues(experiment, plan),
@@ -182,6 +186,22 @@ def _probes(plan: Plan) -> list[str]:
             f"base RTT {probes.base_rtt_ns(plan.links, probe, there, back) / 1e6:.4g} ms"
         )
     return _titled("probes", lines)
+
+
+def _loads(plan: Plan) -> list[str]:
+    """Of each port that data leaves by, what senders can bring over its rate, the most first."""
+    if plan.per_packet:
+        return []
+    offered = [(bps, hop, plan.links[hop].rate_bps) for hop, bps in offered_bps(plan).items()]
+    loads = sorted(((bps / rate, plan.port(*hop), bps, rate) for bps, hop, rate in offered))[::-1]
+    lines = [
+        f"{port}: {load:.3g}  ({round_rate(bps)} of {round_rate(rate)})"
+        for load, port, bps, rate in loads[:MOST_LOADS]
+    ]
+    if len(loads) > MOST_LOADS:
+        rest = loads[MOST_LOADS:]
+        lines.append(f"{counted(len(rest), 'more port')}, {rest[0][0]:.3g} at most")
+    return _titled("offered load over rate (what senders' own ports let through)", lines)
 
 
 def _groups(experiment: Experiment, plan: Plan) -> list[str]:
