@@ -179,6 +179,6 @@ def test_our_recipe_has_what_the_experiments_name():
     for name in ("BIC", "CUBIC", "DCTCP", "BBR", "VEGAS", "HTCP"):
         assert f"CONFIG_TCP_CONG_{name}=y" in words
     numbers = [path.name[:5] for path in OURS.patches]
-    assert numbers == [f"{n:04}-" for n in range(1, len(numbers) + 1)]
+    assert numbers == sorted(set(numbers))
     assert set(OURS.optional) <= {path.name for path in OURS.patches}
     assert len(numbers) >= 6

@@ -108,6 +108,8 @@ OURS = Recipe(
         "0024-um-the-same-with-symbols.patch",
         # Where it does not fit, `routing.core: packet` is refused by its probes.
         "0025-another-port-for-each-packet.patch",
+        # Where it does not fit, programs read this machine's own counter.
+        "0026-um-the-counter-is-the-clock.patch",
     ),
 )
 """The recipe that the virtual engine uses."""
