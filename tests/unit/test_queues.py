@@ -122,13 +122,13 @@ TBF_OF_TC = (
     "08000600"
     "40060000"
     "0c000500"
-    "0000000000000040"
+    "0000000000000010"
     "08000700"
     "ea050000"
 )
 """What tc(8) sends for `tbf rate 100mbit burst 1600 limit 1gb overhead 24 mpu 84`, but the table of
 times, its size, and the buffer in ticks, which the kernel reads only without the last attribute. A
-peak rate of 2^62 B/s, whose burst is a frame, cuts units of several segments."""
+peak rate of 2^60 B/s, whose burst is a frame, cuts units of several segments."""
 
 
 def test_a_tbf_and_a_drop_tail_queue_need_no_tc(asked):

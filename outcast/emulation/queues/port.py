@@ -45,7 +45,7 @@ RATESPEC = struct.Struct("=BBHhHI")
 _TBF_REST = struct.Struct("=III")
 """The rest of struct tc_tbf_qopt: limit, buffer, mtu. TCA_TBF_BURST has the buffer in bytes."""
 _TBF_PARMS, _TBF_RATE64, _TBF_PRATE64, _TBF_BURST, _TBF_PBURST = 1, 4, 5, 6, 7
-_NO_PEAK_BYTES = 1 << 62
+_NO_PEAK_BYTES = 1 << 60
 """A second at this rate, at which a frame takes no time: the kernel's own unit is a nanosecond."""
 LINKLAYER_ETHERNET = 1
 """The kernel computes with the rate itself and needs no table of times (linux/pkt_sched.h)."""
