@@ -130,8 +130,6 @@ def pack_sweep(
         title=f"Sweep {experiment.name} of outcast, {count} runs",
         description=" ".join((_DESCRIPTION.format(collected.whole, count), *notes)),
         usage="",
-        action=f"{experiment.name}: {count} runs by outcast sweep",
-        manifest=manifests[0],
         date_s=max(sweep.run(name).manifest.stat().st_mtime for name in collected.manifests),
         license_url=license_url,
     )

@@ -1,13 +1,12 @@
 """An archive of a run or a sweep: a zip file that others can read, and that outcast can replay.
 
 ```
-README.txt              what this is, for people who have no outcast
-ro-crate-metadata.json  the same for programs (outcast.archive.crate)
-outcast.json            this module's Record: the format's version, and the hash of every file
-run/                    the run's directory (outcast.records.run_directory)
-guest/                  if asked for, what the guest was made of (outcast.engines.guest.packed)
-sweep/                  in place of both, a sweep's folder (outcast.sweep.packing)
-claims/                 beside a sweep, what the commands of its claims printed and drew
+README.txt    what this is, and the commands that replay it
+outcast.json  this module's Record: the format's version, and the hash of every file
+run/          the run's directory (outcast.records.run_directory)
+guest/        if asked for, what the guest was made of (outcast.engines.guest.packed)
+sweep/        in place of both, a sweep's folder (outcast.sweep.packing)
+claims/       beside a sweep, what the commands of its claims printed and drew
 ```
 
 docs/archive.md describes the format for readers that do not have this program.
@@ -20,7 +19,7 @@ import os
 import re
 import textwrap
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from typing import Literal
 
 from outcast import __version__, files, handed_in
 from outcast.archive import contents, zips
-from outcast.archive.contents import About, Captures, Described, Kind
+from outcast.archive.contents import About, Captures
 from outcast.errors import InputError
 from outcast.experiment.engine import properties
 from outcast.records import kept_captures
@@ -42,14 +41,11 @@ SWEEP = "sweep"
 CLAIMS = "claims"
 GUEST = "guest"
 
-_MADE_FROM = ("config.yaml", "sources/", "modules/")
-"""A run is made from these; everything else is its result."""
-
 
 class Record(handed_in.Versioned):
-    """outcast.json: what is in the archive. Only a sweep's has format 2 and the key `sweep`."""
+    """outcast.json: what is in the archive."""
 
-    format: int = 2
+    format: int = 3
     outcast: str
     captures: Literal["keep", "hashes"]
     guest: bool
@@ -111,12 +107,10 @@ def write(
         title=f"Run {manifest.name} of outcast, seed {manifest.seed}",
         description=" ".join((_DESCRIPTION, *notes)),
         usage=_USAGE,
-        action=f"{manifest.name}, by the {manifest.engine} engine with seed {manifest.seed}",
-        manifest=manifest,
         date_s=directory.manifest.stat().st_mtime,
         license_url=license_url,
     )
-    record = Record(format=1, outcast=__version__, captures=captures, guest=bool(guest), files={})
+    record = Record(outcast=__version__, captures=captures, guest=bool(guest), files={})
     count = put(path, parts, about, record)
     return Packed(path, count, collected.left_out, notes)
 
@@ -140,38 +134,23 @@ class Parts:
 
 
 def put(path: Path, parts: Parts, about: About, record: Record) -> int:
-    """Writes an archive with its README, its metadata and its record; how many files it has.
+    """Writes an archive with its README and its record; how many files it has.
 
     Raises:
-        InputError: a file has a name that no archive can have, or there are too many.
+        InputError: a file has a name that no archive can have, they are too many or too large, or
+            one has changed meanwhile.
         OSError: a file cannot be read, or the archive cannot be written.
     """
-    # Loaded here, because a replay does not need it and it takes a tenth of a second.
-    from outcast.archive import crate
-
-    members = dict(parts.members)
+    members = {**parts.members, README: _readme(about, parts.members).encode()}
     if len(members) > zips.MOST_FILES:
         raise InputError(f"{path}: {len(members)} files; an archive holds {zips.MOST_FILES}")
     for name in members:
         zips.require_name(name)
-    described = {
-        name: _described(name, content, parts.known.get(name)) for name, content in members.items()
-    }
-    readme = _readme(about, described).encode()
-    described[README] = _described(README, readme, None)
-    made_from = tuple(name for name in described if _within(name)[1].startswith(_MADE_FROM))
     date = time.gmtime(max(about.date_s, _EARLIEST))
-    metadata = crate.metadata(described, about, time.strftime("%Y-%m-%d", date), made_from)
-    hashes = {name: file.sha256 for name, file in described.items()}
-    hashes[crate.FILE] = hashlib.sha256(metadata).hexdigest()
-    whole = record.model_copy(update={"files": dict(sorted(hashes.items()))})
-    left_out = None if record.sweep else {"sweep"}
-    members |= {
-        README: readme,
-        crate.FILE: metadata,
-        RECORD: f"{whole.model_dump_json(indent=1, exclude=left_out)}\n".encode(),
-    }
-    zips.write(path, members, (date.tm_year, date.tm_mon, date.tm_mday))
+    hashes = {name: parts.known.get(name) or _sha256(members[name]) for name in sorted(members)}
+    whole = record.model_copy(update={"files": hashes})
+    members[RECORD] = f"{whole.model_dump_json(indent=1)}\n".encode()
+    zips.write(path, members, (date.tm_year, date.tm_mon, date.tm_mday), hashes)
     return len(members)
 
 
@@ -192,18 +171,6 @@ _DESCRIPTION = (
     "One experiment on Linux's own TCP in an emulated network, captured packet by packet at a "
     "switch's ports."
 )
-
-
-def _described(name: str, content: Path | bytes, sha256: str | None) -> Described:
-    if name == README:
-        kind = Kind(README, "what this archive is, for people", "text/plain")
-    elif name.startswith(f"{GUEST}/"):
-        kind = Kind("*", "a part of the guest in which the run took place")
-    else:
-        kind = contents.kind_of(_within(name)[1])
-    if isinstance(content, bytes):
-        return Described(kind, len(content), hashlib.sha256(content).hexdigest())
-    return Described(kind, content.stat().st_size, sha256 or files.sha256(content))
 
 
 def _notes(directory: RunDirectory, manifest: Manifest, captures: Captures) -> tuple[str, ...]:
@@ -234,20 +201,31 @@ def _notes(directory: RunDirectory, manifest: Manifest, captures: Captures) -> t
     return tuple(notes)
 
 
-def _readme(about: About, described: Mapping[str, Described]) -> str:
-    kinds: dict[str, str] = {}
-    for name, file in described.items():
-        kinds.setdefault(f"{_within(name)[0]}/{file.kind.pattern}", file.kind.is_what)
+def _readme(about: About, names: Iterable[str]) -> str:
+    kinds = {f"/{RECORD}": "the version of outcast, and the SHA-256 of every file"}
+    for name in names:
+        folder, inner = _within(name)
+        kind = GUEST_PART if folder == GUEST else contents.kind_of(inner)
+        kinds.setdefault(f"{folder}/{kind.pattern}", kind.is_what)
     width = max(map(len, kinds))
     rows = "\n".join(f"{pattern:{width}}  {is_what}" for pattern, is_what in sorted(kinds.items()))
     description = textwrap.fill(about.description, 90)
-    return f"{about.title}\n\n{description}\n\n{rows}\n{_WITHOUT_OUTCAST}\n{about.usage}"
+    terms = f"License: {about.license_url}\n\n" if about.license_url is not None else ""
+    return f"{about.title}\n\n{description}\n\n{terms}{rows}\n{_WITHOUT_OUTCAST}\n{about.usage}"
+
+
+GUEST_PART = contents.Kind("*", "a part of the guest in which the run took place")
+
+
+def _sha256(content: Path | bytes) -> str:
+    if isinstance(content, Path):
+        return files.sha256(content)
+    return hashlib.sha256(content).hexdigest()
 
 
 _WITHOUT_OUTCAST = """
 Without outcast: captures open in Wireshark and tcpdump, tables (*.parquet) in any reader of
-Apache Parquet, all other files as text or in a browser. outcast.json has the SHA-256 of every
-file, and ro-crate-metadata.json describes them by RO-Crate (https://w3id.org/ro/crate).
+Apache Parquet, all other files as text or in a browser.
 """
 
 _USAGE = """\

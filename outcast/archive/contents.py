@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Literal
 
 from outcast import handed_in
@@ -22,32 +22,14 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Kind:
-    """The meaning of files of one kind, whose names in the run's directory match a shell's pattern.
-
-    `media_type` is one of IANA's; None where that differs.
-    """
+    """The meaning of the files whose names in the run's directory match a shell's pattern."""
 
     pattern: str
     is_what: str
-    media_type: str | None = None
 
-
-_MEDIA_TYPES = {
-    ".html": "text/html",
-    ".json": "application/json",
-    ".parquet": "application/vnd.apache.parquet",
-    ".pcap": "application/vnd.tcpdump.pcap",
-    ".pdf": "application/pdf",
-    ".png": "image/png",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain",
-    ".yaml": "application/yaml",
-    ".zst": "application/zstd",
-}
-"""IANA's media types of files, by the ending of their kind's pattern."""
 
 KINDS = tuple(
-    Kind(pattern, is_what, _MEDIA_TYPES.get(PurePath(pattern).suffix))
+    Kind(pattern, is_what)
     for pattern, is_what in (
         ("config.yaml", "the experiment, with every default filled in"),
         ("sweep.yaml", "the sweep: its experiment and its values"),
@@ -97,27 +79,14 @@ class About:
 
     Attributes:
         usage: the end of README.txt.
-        action: what made it, for RO-Crate.
-        manifest: of its run, or of one of its runs.
         date_s: when it was made, in seconds of Unix time.
     """
 
     title: str
     description: str
     usage: str
-    action: str
-    manifest: Manifest
     date_s: float
     license_url: str | None
-
-
-@dataclass(frozen=True)
-class Described:
-    """A file of the archive."""
-
-    kind: Kind
-    bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)

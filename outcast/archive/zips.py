@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
 import struct
 import zipfile
@@ -42,23 +43,36 @@ Date = tuple[int, int, int]
 """Year, month and day. A zip file knows the years 1980 to 2107."""
 
 
-def write(path: Path, members: Mapping[str, Path | bytes], date: Date) -> None:
+def write(
+    path: Path, members: Mapping[str, Path | bytes], date: Date, known: Mapping[str, str]
+) -> None:
     """Writes a zip file, whole or not at all. A member is a program if its file is one.
 
     The same members and the same date give the same bytes with the same zlib. The time of every
-    member is noon, so that the day is right in most zones.
+    member is noon, so that the day is right in most zones. `known` has the SHA-256 of members, as
+    the archive says it; a file that is written with another one has changed meanwhile.
 
-    Raises OSError, which names the file, if a file cannot be read or the zip file not be written.
+    Raises:
+        InputError: a file has changed, or `unpack` would refuse the zip file.
+        OSError: a file cannot be read or the zip file not be written; the error names the file.
     """
-    with (
-        files.writing(path) as stream,
-        zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive,
-    ):
-        for name in sorted(members):
-            _add(archive, name, members[name], date)
+    with files.writing(path) as stream:
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+            for name in sorted(members):
+                written = _add(archive, name, members[name], date)
+                if known.get(name, written) != written:
+                    raise InputError(f"{name}: changed while it was packed; pack it again")
+        size = stream.tell()
+        try:
+            _members(archive.infolist(), size, MOST_BYTES)
+            if size - archive.start_dir > MOST_LIST_BYTES:
+                raise InputError(f"its list of files has over {MOST_LIST_BYTES >> 20} MiB")
+        except InputError as error:
+            raise InputError(f"no verb would read the archive of this: {error}") from None
 
 
-def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: Date) -> None:
+def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: Date) -> str:
+    """Adds a member. Returns the SHA-256 of what was written."""
     info = zipfile.ZipInfo(name, (*date, 12, 0, 0))
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = _UNIX
@@ -66,14 +80,17 @@ def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: Date)
     info.external_attr = (stat.S_IFREG | (_PROGRAM if is_program else _FILE)) << 16
     if isinstance(content, bytes):
         archive.writestr(info, content, compresslevel=_LEVEL)
-        return
+        return hashlib.sha256(content).hexdigest()
+    digest = hashlib.sha256()
     with handed_in.opened(content) as source:
         # Known beforehand, because a file above 2 GiB needs another header.
         info.file_size = source.seek(0, 2)
         source.seek(0)
         with archive.open(info, "w") as target:
             while block := source.read(_BLOCK_BYTES):
+                digest.update(block)
                 target.write(block)
+    return digest.hexdigest()
 
 
 class _Bounded(BufferedReader):
@@ -110,7 +127,7 @@ def unpack(path: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         raise InputError(f"{path}: cannot be read: {handed_in.reason(error)}") from None
     try:
         with stream, zipfile.ZipFile(stream) as archive:
-            for info in _members(archive.infolist(), path, most_bytes):
+            for info in _members(archive.infolist(), path.stat().st_size, most_bytes):
                 target = folder / info.filename
                 _make_folder(target.parent)
                 with archive.open(info) as source:
@@ -134,7 +151,7 @@ def holds(path: Path, start: str) -> bool:
 
 
 def _members(
-    infos: Sequence[zipfile.ZipInfo], path: Path, most_bytes: int
+    infos: Sequence[zipfile.ZipInfo], archive_bytes: int, most_bytes: int
 ) -> list[zipfile.ZipInfo]:
     """The files of a zip file. Folders are left out, because files make their own."""
     _require_few(len(infos))
@@ -148,7 +165,7 @@ def _members(
     folders = {folder for name in seen for folder in PurePosixPath(name).parents}
     _require_few(len(seen) + len(folders))
     size = sum(info.file_size for info in members)
-    most = min(most_bytes, max(ALWAYS_BYTES, MOST_EXPANSION * path.stat().st_size))
+    most = min(most_bytes, max(ALWAYS_BYTES, MOST_EXPANSION * archive_bytes))
     if size > most:
         raise InputError(f"expands to {size} bytes; allowed are {most} for an archive of its size")
     return members

@@ -95,7 +95,7 @@ def write(folder: Folder, path: Path) -> Packed:
     # Written beside its place first, because only then its size is known.
     trial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        zips.write(trial, members, (day.tm_year, day.tm_mon, day.tm_mday))
+        zips.write(trial, members, (day.tm_year, day.tm_mon, day.tm_mday), hashes)
         size, most = trial.stat().st_size, most_bytes(handout.questions)
         if size > most:
             largest = max(members, key=lambda name: _size(members[name]))

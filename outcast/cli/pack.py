@@ -50,7 +50,7 @@ def command(
     """Make one archive of the run or sweep in DIR, for others to read and to replay.
 
     It holds the configuration, the plan, the manifest with all hashes, captures, tables, figures
-    and the report, and describes them by RO-Crate. docs/archive.md has the format.
+    and the report. docs/archive.md has the format.
     """
     from outcast.api import archives, sweep_archives
     from outcast.archive.contents import listed

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rocrate.rocrate import ROCrate
 
 import outcast
 from outcast import archive
@@ -56,7 +55,7 @@ def test_an_archive_holds_the_run(run, tmp_path):
     held = files_below(run.path)
     assert len(held) > 10
     assert held.items() <= files_below(again.path).items()
-    assert packed.files == len(contents(packed.path)) == len(held) + 3
+    assert packed.files == len(contents(packed.path)) == len(held) + 2
     assert Run(again).summary == Run(run).summary
 
 
@@ -94,7 +93,7 @@ def test_a_program_stays_one_that_can_be_executed(tmp_path):
         (tmp_path / name).write_text("x")
         (tmp_path / name).chmod(mode)
     members = {"app": tmp_path / "app", "page": tmp_path / "page", "text": b"x"}
-    zips.write(tmp_path / "a.zip", members, (2026, 1, 1))
+    zips.write(tmp_path / "a.zip", members, (2026, 1, 1), {})
     zips.unpack(tmp_path / "a.zip", tmp_path / "in")
     modes = {name: (tmp_path / "in" / name).stat().st_mode & 0o111 for name in members}
     assert modes == {"app": 0o111, "page": 0, "text": 0}
@@ -170,7 +169,6 @@ def test_what_the_reader_should_know_is_noted(run, tmp_path):
     held = contents(tmp_path / "run.zip")
     for note in notes:
         assert note in " ".join(held["README.txt"].decode().split())
-    assert notes[0] in json.loads(held["ro-crate-metadata.json"])["@graph"][0]["description"]
 
 
 @pytest.mark.parametrize("license_url", ["CC-BY-4.0", "", "file:///etc/passwd"])
@@ -184,53 +182,50 @@ def test_an_archive_does_not_replace_a_device(run):
         outcast.pack(run.path, "/dev/null")
 
 
-# RO-Crate.
+# Whole, or not written.
 
 
-@pytest.mark.parametrize("license_url", [None, URL])
-def test_the_metadata_is_that_of_ro_crate(license_url, run, tmp_path):
-    """What the specification 1.2 demands of the metadata document, its root and its files."""
-    packed = outcast.pack(run.path, tmp_path / "run.zip", license_url=license_url)
-    held = contents(packed.path)
-    tree = json.loads(held["ro-crate-metadata.json"])
-    assert tree["@context"][0] == "https://w3id.org/ro/crate/1.2/context"
-    entities = {entity["@id"]: entity for entity in tree["@graph"]}
-    assert len(entities) == len(tree["@graph"])
-    # Flattened: an entity stands in the graph and is only referred to elsewhere.
-    for entity in tree["@graph"]:
-        for value in entity.values():
-            for part in value if isinstance(value, list) else [value]:
-                if isinstance(part, dict):
-                    assert set(part) == {"@id"}
-                    assert part["@id"] in entities or part["@id"].startswith("https://w3id.org/ro")
-    descriptor, root = entities["ro-crate-metadata.json"], entities["./"]
-    assert descriptor["@type"] == "CreativeWork"
-    assert descriptor["about"] == {"@id": "./"}
-    assert descriptor["conformsTo"] == {"@id": "https://w3id.org/ro/crate/1.2"}
-    assert root["@type"] == "Dataset"
-    assert all(root[key] for key in ("name", "description", "datePublished", "license"))
-    files = {name: entity for name, entity in entities.items() if entity["@type"] == "File"}
-    assert {part["@id"] for part in root["hasPart"]} == set(files)
-    assert set(files) == set(held) - {"outcast.json", "ro-crate-metadata.json"}
-    for name, entity in files.items():
-        assert entity["contentSize"] == str(len(held[name]))
-        assert entity["sha256"] == hashlib.sha256(held[name]).hexdigest()
-    assert entities["#run"]["@type"] == "CreateAction"
-    assert {"@id": "run/config.yaml"} in entities["#run"]["object"]
-    assert {"@id": "run/manifest.json"} in entities["#run"]["result"]
-    if license_url is None:
-        assert root["license"].startswith("No license")
-    else:
-        assert entities[license_url]["@type"] == "CreativeWork"
+def test_a_file_that_changes_while_it_is_packed_is_no_archive(run, tmp_path, monkeypatch):
+    add = zips._add
+
+    def changing(archive, name, content, date):
+        if name == "run/counters.json":
+            content.write_text("{}")
+        return add(archive, name, content, date)
+
+    monkeypatch.setattr(zips, "_add", changing)
+    with pytest.raises(InputError, match=r"^run/counters\.json: changed while it was packed"):
+        outcast.pack(run.path, tmp_path / "run.zip")
+    assert not (tmp_path / "run.zip").exists()
 
 
-def test_the_library_reads_the_archive(run, tmp_path):
+@pytest.mark.parametrize(
+    ("bound", "value", "said"),
+    [
+        ("MOST_BYTES", 1000, "expands to"),
+        ("ALWAYS_BYTES", 1, "expands to"),
+        ("MOST_LIST_BYTES", 100, "its list of files has over"),
+    ],
+)
+def test_what_no_verb_would_read_is_not_written(bound, value, said, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(zips, bound, value)
+    monkeypatch.setattr(zips, "MOST_EXPANSION", 1)
+    with pytest.raises(InputError, match=f"no verb would read the archive of this: {said}"):
+        outcast.pack(run.path, tmp_path / "run.zip")
+    assert not (tmp_path / "run.zip").exists()
+
+
+def test_the_readme_says_what_is_in_it(run, tmp_path):
     packed = outcast.pack(run.path, tmp_path / "run.zip", license_url=URL)
-    crate = ROCrate(packed.path)
-    assert crate.version == "1.2"
-    assert crate.name == "Run golden of outcast, seed 1"
-    assert crate.get("run/summary.json")["encodingFormat"] == "application/json"
-    assert crate.license["url"] == URL
+    readme = contents(packed.path)["README.txt"].decode()
+    assert readme.startswith("Run golden of outcast, seed 1\n")
+    for text in (
+        f"License: {URL}",
+        "run/manifest.json",
+        "outcast replay FILE.zip",
+        "/outcast.json",
+    ):
+        assert text in readme
 
 
 # Hostile archives.
@@ -391,7 +386,7 @@ def say(held: dict[str, bytes], **changes: object) -> None:
     ("change", "says"),
     [
         (lambda held: held.pop("outcast.json"), "has no outcast.json"),
-        (lambda held: say(held, format=3), "by another version: format 3, this reads 1 to 2"),
+        (lambda held: say(held, format=4), "by another version: format 4, this reads 1 to 3"),
         (lambda held: say(held, format=0), "format: allowed is a whole number above 0"),
         (lambda held: say(held, files={"../evil": "0" * 64}), "allowed is the name of a file"),
         (lambda held: say(held, files={}), "has no hash in outcast.json"),
@@ -462,8 +457,8 @@ def test_what_is_zipped_is_unpacked(members, day, tmp_path_factory):
         return
     folder = tmp_path_factory.mktemp("zip")
     numbers = (day.year, day.month, day.day)
-    zips.write(folder / "a.zip", members, numbers)
-    zips.write(folder / "b.zip", dict(reversed(members.items())), numbers)
+    zips.write(folder / "a.zip", members, numbers, {})
+    zips.write(folder / "b.zip", dict(reversed(members.items())), numbers, {})
     assert (folder / "a.zip").read_bytes() == (folder / "b.zip").read_bytes()
     inner = folder / "in"
     inner.mkdir()
