@@ -91,6 +91,12 @@ def require_interfaces(captures: Collection[PortCapture], shared: Collection[Pat
     for capture in captures:
         if capture.path in shared and not capture.records:
             counts = interfaces_of(capture.path)
+            if len(counts) < 2:
+                ports = [other.port for other in captures if other.path == capture.path]
+                raise ConfigError(
+                    f"{capture.path}: is given for {' and '.join(ports)}, but its packets are of "
+                    "one interface; allowed is a file for each port"
+                )
             if capture.port not in counts:
                 there = ", ".join(
                     f"{name or 'one without a name'} ({packets:,} packets)"

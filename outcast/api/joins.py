@@ -295,7 +295,6 @@ def _measured(
             full,
             of_all,
             output,
-            known,
             doubtful,
             least,
             Relation.EMPTY if name in mixed or name in alike else related[output],

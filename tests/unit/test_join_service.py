@@ -3,12 +3,17 @@
 `python -m tests.golden.shared 500` tries more scenes.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.join.join import JoinOptions, join
+from outcast.api.joins import join_captures
+from outcast.errors import ConfigError, InputError
 from tests.golden import shared
+from tests.golden.packets import P, capture
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -79,3 +84,42 @@ def test_a_run_counts_what_its_captures_leave_out(tmp_path):
     assert joined.whole.joined.counts.left == left
     assert joined.whole.joined.counts.forwarded == left
     assert np.array_equal(joined.whole.joined.left_as[joined.whole.own] >= 0, joined.left_as >= 0)
+
+
+def _to_one_host(folder, forged=0):
+    """Captures of 50 packets by a, of which b sends all but three."""
+    came = [P(1000 * n, seq=n, ip_id=100 + n) for n in range(50)]
+    left = [replace(packet, at_us=packet.at_us + 5) for packet in came if packet.seq % 20 != 7]
+    came += [P(10 + n, src="10.0.0.1", sport=5, seq=n, ip_id=900 + n) for n in range(forged)]
+    came.sort(key=lambda packet: packet.at_us)
+    return capture(folder / "a", came), capture(folder / "b", left)
+
+
+@pytest.mark.parametrize("forged", [1, 30])
+def test_a_packet_from_its_own_destination_hides_no_other(forged, tmp_path):
+    """It came in and did not leave (a LAND attack)."""
+    a, b = _to_one_host(tmp_path, forged)
+    for sides in ({"inputs": {"a": a}, "outputs": {"b": b}}, {"ports": {"a": a, "b": b}}):
+        counts = join_captures(**sides).joined.counts
+        assert (counts.entered, counts.forwarded, counts.dropped) == (50, 47, 3)
+
+
+def test_exchanged_inputs_and_outputs_are_named(tmp_path):
+    scene = _with(["multicast"])
+    scene.both_ways, scene.hidden = False, None
+    shared.joined(scene, tmp_path)
+    ports = sorted({frame.port for frame in scene.frames if frame.is_own})
+    with pytest.raises(InputError, match="left by o, so inputs and outputs are exchanged"):
+        join_captures({"o": tmp_path / "o.pcap"}, {p: tmp_path / f"{p}.pcap" for p in ports})
+
+
+def test_one_file_of_two_ports_is_refused(tmp_path):
+    a, b = _to_one_host(tmp_path)
+    with pytest.raises(ConfigError, match="is given for a and c, but its packets are of one inter"):
+        join_captures({"a": a, "c": a}, {"b": b})
+
+
+def test_what_is_known_of_a_queue_is_no_finding(tmp_path):
+    a, b = _to_one_host(tmp_path)
+    (estimate,) = join_captures({"a": a}, {"b": b}, rate="10mbit", limit="16KB").estimates
+    assert (estimate.rate_bps, estimate.limit_at_least) == (None, None)

@@ -40,7 +40,8 @@ from outcast.analysis.join.places import (
 )
 
 CAME, LEFT, UNTOLD, ASIDE = 0, 1, 2, 3
-"""Which way a flow goes at a capture. ASIDE: between hosts of one port, or to a group of hosts."""
+"""Which way a flow goes at a capture. ASIDE: between hosts of one port, to a group of hosts, or
+from its own destination."""
 
 WINDOWS = 64
 """Into so many stretches of time the common packets of two captures are cut, because clocks may
@@ -194,7 +195,7 @@ def is_group(address: str) -> bool:
 def _conversations(
     captures: Sequence[PortCapture], homes: Sequence[int], counts: Sequence[I64]
 ) -> Conversations:
-    """What ports saw of hosts that talk, without groups of hosts."""
+    """What ports saw of hosts that talk, without groups of hosts and forged packets of one end."""
     conversations: Conversations = {}
     for index, capture, count in zip(homes, captures, counts, strict=True):
         for flow, packets in zip(capture.flows, count.tolist(), strict=True):
@@ -206,7 +207,7 @@ def _conversations(
     return {
         pair: seen
         for pair, seen in conversations.items()
-        if not is_group(pair[0]) and not is_group(pair[1])
+        if not is_group(pair[0]) and not is_group(pair[1]) and pair[0] != pair[1]
     }
 
 
@@ -304,7 +305,8 @@ def _balance(at: I32, later: I64, back_at: I32, back_later: I64) -> float:
 
 def _way(flow: FlowKey, home: int, known: int | None, places: Mapping[str, tuple[int, ...]]) -> int:
     """Which way a flow goes at a port; `known` is that of all its flows, if it has one."""
-    if is_group(flow.dst):
+    # A packet from its own destination is forged (a LAND attack), and tells nothing.
+    if is_group(flow.dst) or flow.src == flow.dst:
         return ASIDE
     if known is not None:
         return known

@@ -50,7 +50,7 @@ class ClockEstimate:
 
 @dataclass(frozen=True, slots=True)
 class QueueEstimate:
-    """An output's rate and limit, estimated from its packets, or as they were given.
+    """An output's rate and limit, estimated from its packets.
 
     Attributes:
         rate_bps: bits of frames a second while packets wait; None if none ever waited.

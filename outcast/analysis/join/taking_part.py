@@ -72,6 +72,16 @@ class Hop:
                 "nothing tells which way packets go: of packets that can be told from others, no "
                 "stamps differ between two captures; say it with --in and --out"
             )
+        if all(told.packets(index, CAME) for index in self.outputs) and all(
+            told.packets(index, LEFT) for index in self.inputs
+        ):
+            ins, outs = (
+                ", ".join(self.captures[index].port for index in side)
+                for side in (self.inputs, self.outputs)
+            )
+            raise InputError(
+                f"packets came in at {outs} and left by {ins}, so inputs and outputs are exchanged"
+            )
         addresses = f" to {', '.join(sorted(to))}" if to else ""
         raise InputError(f"no packets{addresses} leave the switch: nothing left by the output")
 

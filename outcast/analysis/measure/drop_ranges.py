@@ -27,7 +27,9 @@ LEAST_OF_HOST = 0.1
 """Flows with a smaller share of their host's packets are not compared with the others."""
 FEW_UNSEEN = 8
 """So few missing packets count in any case."""
-_OR_ELSE = ", or something else than the queue dropped them (a policer, a filter, a bad cable)"
+_OR_ELSE = (
+    ", or something else than the queue dropped them (a policer, a filter, a bad cable, an AQM)"
+)
 _SIGMAS = 3.0
 """The most that a capture lacks is so many standard deviations above the estimate."""
 
@@ -82,8 +84,8 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
             if at_empty and not lacks_in and not known_lacks:
                 text += (
                     f" and {most:,}: {at_empty:,} of them found an empty queue, and nobody sent "
-                    "their data again, as of UDP. So a policer, a filter or a bad cable dropped "
-                    f"them, or {name}'s capture lacks them"
+                    "their data again, as of UDP. So a policer, a filter, a bad cable or an AQM "
+                    f"dropped them, or {name}'s capture lacks them"
                 )
             else:
                 or_else = _OR_ELSE if empty.any() else ""

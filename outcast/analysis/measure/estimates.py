@@ -14,7 +14,7 @@ from outcast.analysis.join.clocks import Clocks
 from outcast.analysis.join.doubts import MOST_SHARE, late_text
 from outcast.analysis.join.findings import QueueEstimate
 from outcast.analysis.join.join import Joined, Verdict
-from outcast.analysis.measure.latency import LEAST_BUSY, Latency, Rate
+from outcast.analysis.measure.latency import LEAST_BUSY, Latency
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.queue_levels import Capacity, level_within
 from outcast.analysis.measure.random_loss import Relation
@@ -148,17 +148,13 @@ def estimate(
     joined: Joined,
     replayed: Queue,
     output: int,
-    known: KnownQueue,
     doubtful: Doubtful,
     least: Latency,
     relation: Relation,
 ) -> QueueEstimate:
-    """The rate and limit of an output, as known or as its packets show them."""
+    """The rate and limit of an output as its packets show them, whatever the caller knows."""
     hidden = output in doubtful.hidden
     rate = None if hidden or relation is Relation.EMPTY else least.rates[output]
-    if known.rate_bps is not None:
-        exact = float(known.rate_bps)
-        rate = Rate(exact, exact, exact)
     hidden = hidden or relation is not Relation.FULL or not least.is_known[output]
     # A queue holds and drops fragments, not what they were put together to.
     hidden = hidden or joined.sources.is_assembled
@@ -166,8 +162,6 @@ def estimate(
     if level is not None and level.confidence < LEAST_EXPLAINED:
         # It refused packets at every content, as what drops at random does.
         level = None
-    if known.limit_bytes is not None:
-        level = Capacity("bytes", known.limit_bytes, known.limit_bytes + 1, 1.0)
     return QueueEstimate(
         joined.outputs[output],
         rate_bps=None if rate is None else rate.bps,
@@ -208,19 +202,20 @@ def require_possible(
     if known.limit_bytes is None:
         return
     for output, estimate in enumerate(estimates):
-        if not estimate.rate_bps:
+        rate_bps = known.rate_bps or estimate.rate_bps
+        if not rate_bps:
             continue
         rows = np.flatnonzero((joined.left_as >= 0) & (joined.egress == output))
         stayed_ns = (
             joined.departures.stamp_ns[joined.left_as[rows]] - joined.arrivals.stamp_ns[rows]
         )
-        empty_ns = 8e9 * known.limit_bytes / estimate.rate_bps
+        empty_ns = 8e9 * known.limit_bytes / rate_bps
         longer = int((stayed_ns > 2 * empty_ns + SLACK_NS).sum())
         if longer > MOST_SHARE * rows.size:
             raise UntrustedError(
                 f"{estimate.port}: {longer:,} of the {rows.size:,} packets that left stayed for "
                 f"longer than {(2 * empty_ns + SLACK_NS) / 1e6:.3f} ms, the median packet for "
                 f"{float(np.median(stayed_ns)) / 1e6:.3f} ms. But a queue of "
-                f"{known.limit_bytes:,} bytes at {estimate.rate_bps / 1e6:.3f} Mbps is empty after "
+                f"{known.limit_bytes:,} bytes at {rate_bps / 1e6:.3f} Mbps is empty after "
                 f"{empty_ns / 1e6:.3f} ms. Probably --rate or --limit is wrong, or a clock"
             )

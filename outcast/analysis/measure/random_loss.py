@@ -1,7 +1,8 @@
 """Drops that no full queue explains: they have no relation to what the queue held.
 
 A queue drops what finds it full. A policer, a filter (ACL), a firewall or a bad cable drops
-whatever the queue holds. Captures that lack packets look alike, but nobody sends that data again.
+whatever the queue holds, and an AQM drops before it is full. Captures that lack packets look alike,
+but nobody sends that data again.
 """
 
 from __future__ import annotations
@@ -78,14 +79,13 @@ def random_losses(
         ]
         seen = f"the {count:,} packets that were dropped found the queue no fuller than all others"
         seen += " did"
-        cause = ", a bad cable or a queue that drops by a steady chance"
         unknown = "No limit is"
         if is_idle:
             seen = f"{at_empty:,} of the {count:,} packets that were dropped found an empty queue"
-            cause, unknown = " or a bad cable", "No rate and no limit are"
+            unknown = "No rate and no limit are"
         told[output] = RandomLoss(
             f"{name}: {seen}, and the data of {again:,} of them were sent again. So no full queue "
-            f"dropped them, but a policer, a filter{cause}, at random ({', '.join(inputs)}). "
+            f"dropped them, but a policer, a filter, a bad cable or an AQM ({', '.join(inputs)}). "
             f"{unknown} estimated",
             is_idle,
         )

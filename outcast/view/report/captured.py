@@ -117,7 +117,7 @@ def _estimates(manifest: CapturesManifest) -> Element | None:
         "A limit explains 100 % if all packets below it were taken and all above it dropped; 50 % "
         "is nothing. Outputs where too few packets waited are left out."
     )
-    caption = "Rate and limit of the queues, estimated from the packets or as given"
+    caption = "Rate and limit of the queues, estimated from the packets"
     return element("div", table(caption, head, rows), note(told))
 
 
