@@ -446,3 +446,16 @@ def test_drops_of_udp_at_an_empty_queue_have_two_causes(tmp_path):
     assert (part.least, part.counted, part.most) == (0, 3, 3)
     assert "3 of them found an empty queue, and nobody sent their data again" in part.sentence
     assert "captures lack packets" not in part.sentence
+
+
+@pytest.mark.parametrize("through", [True, False])
+def test_a_duplicate_that_a_link_made_is_neither_due_nor_a_repair(tmp_path, through):
+    """Its sender sent it once: if both are dropped, one of them has to be repaired."""
+    came = [data(10_000 * n, n) for n in range(100)]
+    twice = P(52_000, seq=came[5].seq, ip_id=came[5].ip_id)
+    left = later(came if through else [*came[:5], *came[6:]], 30)
+    result = joined(tmp_path, [*came, twice], left)
+    assert result.joined.counts.dropped == (1 if through else 2)
+    repaired = repairs(result.joined)
+    assert repaired.is_due.sum() == repaired.is_alone.sum() == (0 if through else 1)
+    assert not repaired.is_proven.any()
