@@ -8,11 +8,10 @@ no kernel module, no file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from outcast import experiment, handed_in
+from outcast import experiment
 from outcast.assignment import recomputed, replayed, seal
 from outcast.assignment.departures import departures, same
 from outcast.assignment.exercise import ALWAYS_FREE, RunTask
@@ -20,9 +19,8 @@ from outcast.assignment.graded import COUNTING, Evidence, RunState
 from outcast.errors import InputError, OutcastError
 from outcast.experiment import Experiment
 from outcast.experiment.parts import files_of, key_of
-from outcast.files import sha256
 from outcast.records.run import Run
-from outcast.records.run_directory import Manifest, RunDirectory
+from outcast.records.run_directory import RunDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +79,7 @@ def examine(handed: Handed, run: Asked, runner: replayed.Runner, scratch: Path) 
     evidence = Evidence(run.name, "consistent")
     try:
         manifest = directory.read_manifest()
-        captures = _captures(directory, manifest)
-        evidence = replace(evidence, seed=manifest.seed, captures=captures)
+        evidence = replace(evidence, seed=manifest.seed)
         sealed = seal.verify(directory, manifest)
         broken = (replace(sealed, missing=()) if handed.packed else sealed).broken
         run_config = experiment.load_resolved(directory.config)
@@ -159,21 +156,3 @@ def _with(evidence: Evidence, state: RunState, *reasons: str) -> Evidence:
 
 def _told(error: Exception, directory: RunDirectory) -> str:
     return str(error).replace(f"{directory.path}/", "")
-
-
-def _captures(directory: RunDirectory, manifest: Manifest) -> tuple[str, ...]:
-    """The hashes of large captures only, because those of idle ports can be equal by chance.
-
-    What is there is hashed, whatever the manifest says. What is not there is known by the manifest.
-    """
-    folder = directory.captures
-    present = handed_in.plain_files(folder) if folder.is_dir() else []
-    sizes = {path: path.stat().st_size for path in present if path.parent == folder}
-    if sizes:
-        least = max(sizes.values()) / 10
-        return tuple(sorted({sha256(path) for path, size in sizes.items() if size >= least}))
-    stated: Mapping[str, str] = {**manifest.files, **manifest.dropped}
-    named = {record.file: record for record in manifest.captures}
-    most = max((record.captured for record in named.values()), default=0)
-    large = {name for name, record in named.items() if record.captured >= most / 10}
-    return tuple(sorted({stated[name] for name in large if name in stated}))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from outcast import __version__, files, handed_in
 from outcast.api.archives import scratch_folder
-from outcast.assignment import bounded, copies, worker
+from outcast.assignment import bounded, counting, worker
 from outcast.assignment.bounded import Bounds, Done
 from outcast.assignment.classes import Class
 from outcast.assignment.exercise import Exercise
@@ -44,7 +44,7 @@ def grade(
     bounds: Bounds | None = None,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> list[Graded]:
-    """Grades every submission by itself, and then compares all of them.
+    """Grades every submission by itself, and chooses which of a student counts.
 
     None as `runner` is the virtual engine (see `worker.Task`), and None as `bounds` takes the usual
     ones. Grades are kept in `results`; with `resume` a kept grade of the same submission is taken.
@@ -77,7 +77,7 @@ def grade(
             left_s = took_s / len(graded) * (len(places) - len(graded)) / jobs
             remaining = f"; about {left_s / 60:.0f} min left" if left_s > 90 else ""
             on_progress(f"{paper.place}: {paper.verdict} by itself, {done.wall_s:.0f} s{remaining}")
-    return copies.compare(
+    return counting.chosen(
         [graded[number] for number in range(len(places))], [_date_s(place) for place in places]
     )
 

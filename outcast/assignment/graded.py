@@ -12,7 +12,7 @@ Verdict = Literal["genuine", "consistent", "incomplete", "rejected"]
 genuine: every run came out the same when it was made again, and every question is answered.
 consistent: nothing is wrong with what was handed in, but a run came from another guest or version.
 incomplete: a run or an answer is missing, or a run is not the one that the task asks for.
-rejected: something was forged, was not issued to this student, or is another's. A person decides.
+rejected: something was forged, or was not issued to this student. A person decides.
 """
 
 RunState = Literal[
@@ -36,14 +36,13 @@ COUNTING: frozenset[RunState] = frozenset({"genuine", "consistent"})
 class Evidence:
     """The facts of one run of one student, with the seed that it states.
 
-    `reasons` says why it has its state, in lines. `captures` has the SHA-256 of its large captures.
+    `reasons` says why it has its state, in lines.
     """
 
     name: str
     state: RunState
     reasons: tuple[str, ...] = ()
     seed: int | None = None
-    captures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,9 +247,8 @@ JUDGING = [
     ),
     *_of(
         *("assignment", _COPIES),
-        ("grading: which one counts", "copies", "_ORDER.index(each.verdict), ", ""),
-        ("grading: the first counts", "copies", "dates_s[number], ", ""),
-        ("grading: the owner of a run", "copies", ' or state == "genuine":', ":"),
+        ("grading: which one counts", "counting", "_ORDER.index(each.verdict), ", ""),
+        ("grading: the first counts", "counting", "dates_s[number], ", ""),
     ),
     *_of(
         *("assignment", _QUESTIONS),

@@ -1,11 +1,11 @@
-"""Which of a student's submissions counts, what is said of copies, and lint over students."""
+"""Which of a student's submissions counts, and lint over students."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from outcast.assignment import copies, lint
+from outcast.assignment import counting, lint
 from outcast.assignment.exercise import load_exercise
 from outcast.assignment.graded import Evidence, Graded, RunState, Verdict
 from outcast.assignment.questions import Choice, Number, Packets
@@ -20,16 +20,15 @@ def handed(
     *,
     verdict: Verdict = "genuine",
     state: RunState = "genuine",
-    captures: tuple[str, ...] = (),
     **texts: str,
 ) -> Graded:
-    run = Evidence("unfair", state, captures=captures)
+    run = Evidence("unfair", state)
     return Graded(student, place or str(student), verdict, runs=(run,), texts=texts)
 
 
 def compared(*graded: Graded) -> list[Graded]:
     """In the order in which they came."""
-    return copies.compare(graded, range(len(graded)))
+    return counting.chosen(graded, range(len(graded)))
 
 
 def test_two_that_have_nothing_in_common():
@@ -48,41 +47,12 @@ def test_of_a_students_submissions_the_best_counts_and_of_equal_ones_the_first()
 
 def test_the_first_is_so_by_its_date():
     """Not by its place, which the student names."""
-    later, first = copies.compare([handed("ana", "a"), handed("ana", "b")], [2, 1])
+    later, first = counting.chosen([handed("ana", "a"), handed("ana", "b")], [2, 1])
     assert [later.counts, first.counts] == [False, True]
 
 
 def test_without_a_name_nothing_is_a_second_submission():
     assert all(each.counts for each in compared(handed(None, "a"), handed(None, "b")))
-
-
-def test_captures_of_another_are_not_held_against_who_made_them():
-    hers, his = compared(
-        handed("ana", captures=("a",)),
-        handed("ben", captures=("a",), state="other", verdict="incomplete"),
-    )
-    assert (hers.verdict, hers.for_teacher) == ("genuine", ())
-    assert his.verdict == "rejected"
-    assert his.for_teacher == ("runs/unfair: its captures are those of ana, runs/unfair",)
-
-
-def test_nobody_is_blamed_for_equal_captures_of_other_guests():
-    shown = {"captures": ("a",), "state": "consistent", "verdict": "consistent"}
-    both = compared(*(handed(name, **shown) for name in ("ana", "ben")))
-    assert [each.verdict for each in both] == ["consistent", "consistent"]
-    assert all("its captures are those of" in each.for_teacher[0] for each in both)
-
-
-def test_words_alike_give_one_remark_for_each_pair():
-    hers, his, its = compared(
-        handed("ana", why="A  queue\nfills", cost="state"),
-        handed("ben", why="a queue fills", cost="state"),
-        handed("cem", why="no idea", cost="none"),
-    )
-    assert hers.for_teacher == ("why, cost: word for word as in ben",)
-    assert his.for_teacher == ("why, cost: word for word as in ana",)
-    assert its.for_teacher == ()
-    assert {each.verdict for each in (hers, his, its)} == {"genuine"}
 
 
 STUDENTS = ["ana", "ben", "cem", "dan"]
