@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from outcast import analysis, files, workflow
 from outcast.analysis import captured
 from outcast.analysis.capture import sequence
+from outcast.analysis.capture.names import shown_name
 from outcast.analysis.capture.pcap import shared_files
 from outcast.api import joining, joins
 from outcast.api.joining import Asked
@@ -19,6 +20,9 @@ from outcast.errors import ConfigError, InputError
 from outcast.records import captures as records
 from outcast.records.captures import CapturedFile, CapturedPort, CapturesManifest, JoinRequest
 from outcast.records.run_directory import RunDirectory
+
+_MOST_NAME = 40
+"""The heading of a small figure has no place for more columns."""
 
 if TYPE_CHECKING:
     from outcast.analysis.run_analysis import Analysis
@@ -44,7 +48,7 @@ def save(join: Join, directory: str | os.PathLike[str], *, copy: bool = False) -
     with workflow.unfinished(target) as partial:
         paths = RunDirectory(partial.path)
         request = _request(join.asked, paths if copy else None)
-        name = Path(os.path.abspath(target)).name
+        name = shown_name(Path(os.path.abspath(target)).name, blank="captures", most=_MOST_NAME)
         _write(paths, captured.compute(paths, name, request, join))
     return Run(target)
 

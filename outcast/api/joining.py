@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from outcast.analysis.capture.names import shown_name
 from outcast.analysis.capture.pcap import PortCapture, interfaces_of
 from outcast.analysis.capture.records import INTO, OUT_OF
 from outcast.analysis.measure.estimates import KnownQueue
@@ -157,6 +158,6 @@ def parse_max_sojourn_ns(text: object, where: str) -> int:
 def _port_name(name: str) -> str:
     """Returns the name of a port. Raises ConfigError if it cannot be shown."""
     # A table of the packets has the name in it.
-    if not name.isprintable():
+    if not name.isprintable() or not name.strip():
         raise ConfigError(f"{name!a}: allowed as a port's name is text that can be shown")
-    return name
+    return shown_name(name)

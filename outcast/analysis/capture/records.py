@@ -33,6 +33,7 @@ from outcast.analysis.capture.formats import (
     index_pcap,
     index_pcapng,
 )
+from outcast.analysis.capture.names import shown_name
 from outcast.errors import InputError
 
 BLOCK_BYTES = 4 << 20
@@ -279,7 +280,8 @@ class CaptureFile:
             in_use, first = int(state[1]), int(state[3])
             for begin, size, number in rows[len(names) : in_use, 4:].tolist():
                 name = bytes(source.window[begin : begin + size]).rstrip(b"\0")
-                names.append(name.decode(errors="backslashreplace") or f"if{number}")
+                text = name.decode(errors="backslashreplace")
+                names.append(shown_name(text, blank=f"if{number}"))
             # Each packet of Linux cooked tells its own.
             for row in np.unique(interface[~np.isin(link, _COOKED)]).tolist():
                 self._interface(names[row])

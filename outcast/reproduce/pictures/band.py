@@ -16,7 +16,7 @@ from outcast.reproduce.pictures.parts import Size, in_mbps
 from outcast.reproduce.recipe import Recipe
 from outcast.reproduce.together import Row, in_order
 from outcast.reproduce.verdict import Verdict, verdict_text
-from outcast.view.figures.style import save, styled
+from outcast.view.figures.style import log_scale, save, styled
 from outcast.view.palette import BLUE, GREEN, GREY, VERMILION, VIOLET
 
 FILE = "over-noise.png"
@@ -94,7 +94,7 @@ def _effect(axes: Axes, claim: Claim, band: Sequence[Row], places: Mapping[str, 
     axes.set_ylabel(textwrap.fill(label, 16), fontsize=7)
     axes.tick_params(axis="y", labelsize=7)
     if logarithmic:
-        axes.set_yscale("log")
+        log_scale(axes, "y")
         positive = [value for value in reached if value > 0 and math.isfinite(value)]
         axes.set_ylim(min(positive) / _BEYOND, max(positive) * _BEYOND)
 

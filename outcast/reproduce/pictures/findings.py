@@ -28,6 +28,7 @@ from outcast.reproduce.pictures.parts import (
 )
 from outcast.reproduce.recipe import Point, Recipe
 from outcast.view.figures.parts import Line, bounds, draw_lines
+from outcast.view.figures.style import log_scale
 from outcast.view.palette import GREY, class_colours, series_colour
 
 Values = npt.NDArray[np.float64]
@@ -53,7 +54,7 @@ def by_place(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         reach = bounds([interval(runs[point.label], measure) for point in points])
         draw_lines(axes, [Line(None, series_colour(number), x, *reach, marker="o")])
         axes.axhline(1, color=GREY, lw=0.8)
-        axes.set(xscale="log", yscale="log")
+        log_scale(axes, "xy")
         axes.set_title(name)
         _label_decades(axes, (1, 2, 5))
         axes.set_xlabel(points[0].label.split()[-1])
@@ -89,7 +90,7 @@ def chains_and_losses(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
             axes.plot(*zip(*known, strict=True), ".", color=colour, label=name)
     axes.axhline(1, color=GREY, lw=0.8)
     axes.axvline(1, color=GREY, lw=0.8)
-    axes.set(xscale="log", yscale="log")
+    log_scale(axes, "xy")
     # Chains span about a decade, so powers of ten would label two ticks.
     axes.set_yticks(CHAIN_TICKS, [f"{tick:g}" for tick in CHAIN_TICKS])
     axes.minorticks_off()
@@ -111,7 +112,7 @@ def shares_over_time(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         mean = Line("geometric mean", colour, curves[0][0], np.exp(logs), marker="o")
         draw_lines(axes, [mean])
         axes.axhline(1, color=GREY, lw=0.8)
-        axes.set_yscale("log")
+        log_scale(axes, "y")
         axes.set_xlabel("s from when all flows are active")
         axes.set_ylabel(f"{label_of(hops_of(runs[point.label][0])[0])} flows, fair shares")
 
@@ -148,7 +149,7 @@ def spread(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         axes.plot([centre], [row], "|", color=colour, markersize=9, markeredgewidth=2)
     axes.axvline(1, color=GREY, lw=0.8)
     axes.set_ylim(-0.6, len(points_run) - 0.4)
-    axes.set_xscale("log")
+    log_scale(axes, "x")
     # Values often span less than a decade, so powers of ten would label one tick.
     low, high = axes.get_xlim()
     _label_decades(axes, (1, 2, 5) if high < 1000 * low else (1,))
@@ -173,7 +174,7 @@ def gains(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
             x = np.array(WITHIN_MS, float)
             draw_lines(axes, [Line(name, series_colour(number), x, mean, low, high, marker="o")])
         axes.axhline(0, color=GREY, lw=0.8)
-        axes.set_xscale("log")
+        log_scale(axes, "x")
         axes.set_xticks(WITHIN_MS, [str(ms) for ms in WITHIN_MS])
         axes.minorticks_off()
         axes.set_title(point.label, fontsize=8)

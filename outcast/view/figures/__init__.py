@@ -26,7 +26,7 @@ from outcast.view.figures.parts import mark_events, mark_left_out
 from outcast.view.figures.phase import arrivals_in_a_packet_time
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
-from outcast.view.figures.style import OWN, Canvas, save, styled
+from outcast.view.figures.style import OWN, Canvas, save, shorten_labels, styled
 from outcast.view.figures.times import completion_times, execution_times, probe_round_trips
 from outcast.view.figures.whatif import probability_over_time, what_if
 
@@ -129,7 +129,12 @@ def draw_one(run: Run, name: str) -> Path | None:
         picture = drawn(run, name)
         try:
             if picture is not None:
-                return save(picture, path)
+                try:
+                    return save(picture, path)
+                except ValueError:
+                    # Names of strangers can be wider than a figure of its usual size.
+                    shorten_labels(picture)
+                    return save(picture, path)
             path.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None

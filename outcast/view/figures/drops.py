@@ -23,7 +23,7 @@ from outcast.view.figures.parts import (
     lane_inches,
     legend_inches,
 )
-from outcast.view.figures.style import OWN, Canvas, heading, nothing, time_unit
+from outcast.view.figures.style import OWN, Canvas, heading, log_scale, nothing, time_unit
 from outcast.view.palette import DROPPED, FORWARDED, GREY, port_colours, run_colours
 
 ZOOM_PACKETS = 40
@@ -94,7 +94,7 @@ def _chain_bars(axes: Axes, groups: Sequence[Bars], what: str) -> None:
     longest = int(used[-1]) + 1
     ticks = CHAIN_LENGTHS[:longest]
     draw_bars(axes, [replace(group, heights=group.heights[:longest]) for group in groups], ticks)
-    axes.set_yscale("log")
+    log_scale(axes, "y")
     lowest = min(group.heights[group.heights > 0].min(initial=1.0) for group in groups)
     axes.set(ylim=(lowest / 2, None), xlabel="packets dropped in a row", ylabel=what)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, borderaxespad=0.2)

@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator
 from outcast.errors import ConfigError
 from outcast.view.figures.look import Look
 from outcast.view.figures.parts import legend_inches
-from outcast.view.figures.style import HEADING, OWN, Canvas, ShownFigure
+from outcast.view.figures.style import HEADING, OWN, Canvas, ShownFigure, log_scale
 
 
 def finished(figure: Figure, look: Look | None, name: str, on: Canvas) -> Figure:
@@ -74,7 +74,7 @@ def _logarithmic(panels: list[Axes], which: Literal["x", "y"], name: str) -> Non
             warnings.filterwarnings("error", "Data has no positive values", UserWarning)
             try:
                 # What is at or below zero is cut off at the axis's end.
-                getattr(axes, f"set_{which}scale")("log", nonpositive="clip")
+                log_scale(axes, which, nonpositive="clip")
                 axes.relim()
                 axes.autoscale(axis=which)
                 # Only now are the limits worked out.

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from outcast.analysis.compiled import I64, Array
 from outcast.records.run import Run
-from outcast.view.figures.style import OWN, Canvas, heading
+from outcast.view.figures.style import OWN, Canvas, heading, log_scale
 from outcast.view.palette import GREY, port_colours, run_colours
 
 LEAST_PACKETS = 100
@@ -49,9 +49,11 @@ def gaps_and_batches(run: Run, on: Canvas = OWN) -> Figure | None:
         second.step(sizes, 100 * share, where="post", color=colour, lw=1.3, label=label)
     if out_ns.size >= LEAST_PACKETS:
         _gaps(first, out_ns, run.frame_ns, f"{record.egress} (out)", GREY)
-    first.set(xscale="log", yscale="log", xlim=(EDGES[0], EDGES[-1]), ylim=(LEAST_SHARE, 130))
+    log_scale(first, "xy")
+    first.set(xlim=(EDGES[0], EDGES[-1]), ylim=(LEAST_SHARE, 130))
     first.set(xlabel="gap to the packet before (packet times)", ylabel="packets (%)")
-    second.set(xscale="log", xlim=(1, None), ylim=(0, 102), xlabel="size of the batch (packets)")
+    log_scale(second, "x")
+    second.set(xlim=(1, None), ylim=(0, 102), xlabel="size of the batch (packets)")
     second.set(ylabel="packets in batches of this size\nor a larger one (%)")
     handles, labels = first.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))

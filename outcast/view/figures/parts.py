@@ -19,7 +19,7 @@ from outcast.records.flows import BottleneckRecord
 from outcast.records.run import FlowsOfGroup, Run
 from outcast.records.summary import Summary
 from outcast.view.events import Moment
-from outcast.view.figures.style import Canvas
+from outcast.view.figures.style import Canvas, log_scale
 from outcast.view.palette import GREY
 
 MOST_GROUPS = 24
@@ -261,7 +261,7 @@ def _add_below(axes: Axes, text: str) -> None:
 def set_amounts(axes: Axes, amounts: Sequence[float], labels: Sequence[str]) -> None:
     """Labels the x axis at these amounts, and makes a wide axis logarithmic."""
     if min(amounts) > 0 and max(amounts) >= LOGARITHMIC_FROM * min(amounts):
-        axes.set_xscale("log")
+        log_scale(axes, "x")
     axes.set_xticks(amounts, labels)
     axes.set_xticks([], minor=True)
 

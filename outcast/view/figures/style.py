@@ -17,6 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter, LogFormatter
 from PIL import Image
 
 from outcast import files
@@ -36,6 +38,8 @@ STYLE: dict[Any, Any] = {
     # Names in an SVG would otherwise be drawn at random.
     "svg.hashsalt": "outcast",
 }
+_PLAIN: dict[Any, Any] = {"text.parse_math": False}
+"""Names of strangers may hold a `$`, and no figure has formulas."""
 
 FORMATS = ("png", "svg", "pdf")
 _METADATA: Mapping[str, dict[str, Any]] = {
@@ -49,6 +53,9 @@ _PNG = {"compress_level": 3}
 _MOST_MARKS, _MOST_VERTICES = 2_000, 20_000
 """What has more is stored as pixels within a vector file, which would otherwise take megabytes."""
 _PIXELS_PER_INCH = 300
+_SHORT = 14
+_NO_GLYPH = "Glyph .* missing"
+"""A box stands for a letter that the font lacks."""
 
 
 # Of the fonts for formulas Debian's matplotlib has few, and no figure uses others.
@@ -66,8 +73,26 @@ def styled(settings: Mapping[Any, Any] = STYLE) -> Iterator[None]:
     """
     with _one_at_a_time, matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(settings)
+        matplotlib.rcParams.update({**settings, **_PLAIN})
         yield
+
+
+class _PlainLog(LogFormatter):
+    """Labels of a logarithmic axis as numbers, because powers of ten would be formulas."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:,g}" if super().__call__(x, pos) else ""
+
+
+def log_scale(axes: Axes, which: str, scale: str = "log", **how: Any) -> None:
+    """Makes axes logarithmic: `x`, `y` or `xy`. `how` goes to the scale."""
+    for name in which:
+        getattr(axes, f"set_{name}scale")(scale, **how)
+        axis = getattr(axes, f"{name}axis")
+        threshold = how.get("linthresh")
+        axis.set_major_formatter(_PlainLog(linthresh=threshold))
+        if threshold is None:
+            axis.set_minor_formatter(_PlainLog())
 
 
 class ShownFigure(Figure):
@@ -177,6 +202,7 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
         dpi = max(dpi, _PIXELS_PER_INCH)
     with files.writing(path) as stream, styled(), warnings.catch_warnings():
         warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
+        warnings.filterwarnings("ignore", _NO_GLYPH, UserWarning)
         try:
             if kind == "svg":
                 stream.write(as_svg(figure, dpi, outlines=True))
@@ -192,11 +218,29 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
     return path
 
 
+def shorten_labels(figure: Figure) -> None:
+    """Cuts off what a figure's labels have beyond _SHORT letters in a line."""
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        names = axis.get_major_formatter()
+        if isinstance(names, FixedFormatter):
+            axis.set_ticks(axis.get_majorticklocs(), [_shortened(text) for text in names.seq])
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(_shortened(text.get_text()))
+
+
+def _shortened(text: str) -> str:
+    lines = text.split("\n")
+    return "\n".join(f"{line[: _SHORT - 1]}…" if len(line) > _SHORT else line for line in lines)
+
+
 def as_svg(figure: Figure, dpi: float = _PIXELS_PER_INCH, *, outlines: bool = False) -> bytes:
     """Returns a figure as the bytes of an SVG file; the same figure always gives the same."""
     _rasterize(figure)
     drawn = io.BytesIO()
-    with styled({**STYLE, "svg.fonttype": "path" if outlines else "none"}):
+    how = {**STYLE, "svg.fonttype": "path" if outlines else "none"}
+    with styled(how), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _NO_GLYPH, UserWarning)
         Figure.savefig(figure, drawn, format="svg", metadata=_METADATA["svg"], dpi=dpi)
     return _without_noise(drawn.getvalue())
 
@@ -251,7 +295,8 @@ HEADING: dict[str, Any] = {"x": 0.01, "ha": "left", "fontsize": 10, "fontweight"
 
 def heading(figure: Figure, text: str) -> None:
     """Writes what a picture shows above it, at the left; a line too long for it is broken."""
-    figure.suptitle(text, **HEADING, wrap=True)
+    # Text that matplotlib wraps is measured as a formula even where none is drawn.
+    figure.suptitle(text.replace("$", r"\$"), **HEADING, wrap=True, parse_math=True)
 
 
 def time_unit(span_ns: int) -> tuple[float, str]:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from outcast.records.run import Run
 from outcast.records.summary import LONG_BYTES, SHORT_BYTES
 from outcast.view.figures.parts import draw_shares, legend_inches
-from outcast.view.figures.style import OWN, Canvas, heading, nothing
+from outcast.view.figures.style import OWN, Canvas, heading, log_scale, nothing
 from outcast.view.palette import BLUE, GREEN, VERMILION, series_colour
 
 _SIZES = (
@@ -45,7 +45,8 @@ def completion_times(run: Run, on: Canvas = OWN) -> Figure | None:
             times_ms = of_size["fct"].drop_nulls().to_numpy() / 1e6
             label = f"{size}: {times_ms.size} of {of_size.height} finished"
             draw_shares(axes, times_ms, colour, label, of_size.height)
-        axes.set(xscale="log", xlabel="flow completion time (ms)", ylabel="share of flows")
+        log_scale(axes, "x")
+        axes.set(xlabel="flow completion time (ms)", ylabel="share of flows")
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.17), fontsize=8)
         axes.grid(alpha=0.25)
     heading(figure, f"{run.summary.name}: flow completion times")

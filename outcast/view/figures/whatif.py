@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from outcast.records.interventions import WhatIf
 from outcast.records.run import Run
-from outcast.view.figures.style import OWN, Canvas, heading
+from outcast.view.figures.style import OWN, Canvas, heading, log_scale
 from outcast.view.palette import GREY, run_colours, series_colour
 
 
@@ -53,7 +53,7 @@ def _goodput(run: Run, axes: Axes) -> None:
                 color=colours[group.label], lw=0.9 if when == "before" else 1.4, ls=style,
                 label=f"{group.title}, {when}"
             )  # fmt: skip
-    axes.set_yscale("symlog", linthresh=1)
+    log_scale(axes, "y", "symlog", linthresh=1)
     axes.set(ylim=(0, None), ylabel="mean goodput (Mbps)")
 
 

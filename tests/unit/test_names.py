@@ -1,0 +1,110 @@
+"""Names of strangers on their way to tables, figures, reports and files."""
+
+import struct
+
+import matplotlib as mpl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outcast.analysis.capture.names import MOST_COLUMNS, shown_name
+from outcast.analysis.capture.pcap import interfaces_of
+from outcast.api.joins import join_captures
+from outcast.view.figures.style import ShownFigure, log_scale, styled
+
+
+def _block(kind, body):
+    body += bytes(-len(body) % 4)
+    size = struct.pack("<I", len(body) + 12)
+    return struct.pack("<I", kind) + size + body + size
+
+
+def _frame(number, src, dst):
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 286, number, 0, 64, 17, 0)
+    ends = bytes([10, 0, 0, src, 10, 0, 0, dst])
+    return (
+        bytes([2, 0, 0, 0, 0, dst, 2, 0, 0, 0, 0, src, 8, 0])
+        + head
+        + ends
+        + struct.pack(">HHHHI", 1000 + src, 1000 + dst, 266, number, number)
+    ).ljust(300, b"x")
+
+
+def _capture(path, names):
+    """Interfaces with these names; what comes in at the first two leaves by the third."""
+    content = [_block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))]
+    for name in names:
+        text = struct.pack("<HH", 2, len(name)) + name + bytes(-len(name) % 4)
+        content.append(_block(1, struct.pack("<HHI", 1, 0, 0) + text + bytes(4)))
+    seen = []
+    for number in range(60):
+        for src in (1, 2):
+            at_us = 1_700_000_000_000_000 + number * 1_003 + src * 7
+            seen.append((at_us, src - 1, _frame(number, src, 9)))
+            if number % 10 != 4:
+                seen.append((at_us + 60, 2, _frame(number, src, 9)))
+    for at_us, interface, data in sorted(seen):
+        sizes = (interface, at_us >> 32, at_us & 0xFFFFFFFF, len(data), len(data))
+        content.append(_block(6, struct.pack("<5I", *sizes) + data))
+    path.write_bytes(b"".join(content))
+    return path
+
+
+@given(st.text(max_size=400), st.text(max_size=400))
+def test_a_shown_name_is_short_and_printable_and_stays_its_own(name, other):
+    shown = shown_name(name, blank="if0")
+    assert shown
+    assert shown.isprintable()
+    assert len(shown) <= MOST_COLUMNS
+    if name.isprintable() and other.isprintable() and name.strip() and name != other:
+        assert shown != shown_name(other, blank="if1")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("eth0", "eth0"),
+        ("", "if0"),
+        (" \t", "if0"),
+        ("a\x1b[31m", "a\\x1b[31m"),
+        ("\u202egnp", "\\u202egnp"),
+        ("../x", "../x"),
+    ],
+)
+def test_shown_names(name, shown):
+    assert shown_name(name, blank="if0") == shown
+
+
+def test_long_and_wide_names_end_in_a_hash():
+    assert shown_name("n" * 300)[:18] == "n" * 17 + "…"
+    assert shown_name("輸" * 13)[:9] == "輸" * 8 + "…"
+
+
+def test_interfaces_of_long_names_stay_apart(tmp_path):
+    path = _capture(tmp_path / "a.pcapng", [b"n" * 300, b"n" * 301, b""])
+    assert len(interfaces_of(path)) == 3
+    assert "if2" in interfaces_of(path)
+
+
+def test_captures_of_any_names_are_analysed(tmp_path):
+    names = [b"W" * 300, "輸入埠🚀".encode() * 20, rb"$\frac{$ ../\x1b"]
+    joined = join_captures(file=_capture(tmp_path / "a.pcapng", names))
+    run = joined.save(tmp_path / (r"$\frac$" + "W" * 200))
+    assert joined.joined.counts.dropped == 12
+    assert (run.path / "drops.png").exists()
+    assert (run.path / "report.html").exists()
+
+
+@pytest.mark.parametrize("scale", ["log", "symlog"])
+def test_logarithmic_axes_need_no_formulas(scale):
+    how = {"linthresh": 1} if scale == "symlog" else {}
+    with styled():
+        assert not mpl.rcParams["text.parse_math"]
+        figure = ShownFigure()
+        axes = figure.subplots()
+        axes.plot([1, 2, 2_000])
+        log_scale(axes, "y", scale, **how)
+        figure.canvas.draw()
+        texts = [label.get_text() for label in axes.get_yticklabels()]
+    assert {"10", "1,000"} <= set(texts)
+    assert not any("$" in text for text in texts)
