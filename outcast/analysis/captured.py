@@ -242,8 +242,9 @@ def _of_output(joined: Joined, output: int) -> Joined:
     # Between packets of other outputs the rows of this one keep their order.
     own = np.flatnonzero(full.arrivals.flow < len(joined.flows))
     own_left = np.flatnonzero(full.departures.flow < len(joined.flows))
-    shares = joined.whole.bytes_share[output], joined.whole.unseen_share[output]
-    return replace(part, whole=Whole(full, own, own_left, *((share,) for share in shares)))
+    parts = joined.whole.bytes_share, joined.whole.unseen_share, joined.whole.untold_share
+    shares = (share[output : output + 1] for share in parts)
+    return replace(part, whole=Whole(full, own, own_left, *shares))
 
 
 def _part_of(joined: Joined, output: int) -> Joined:

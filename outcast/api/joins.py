@@ -297,7 +297,9 @@ def _measured(
             output,
             doubtful,
             least,
-            Relation.EMPTY if name in mixed or name in alike else related[output],
+            Relation.EMPTY
+            if name in mixed or name in alike or not joined.shows_service(output)
+            else related[output],
         )
         for output, name in enumerate(joined.outputs)
     )

@@ -257,7 +257,7 @@ def faults(scene: Scene, join: Join) -> Iterator[str]:
     for line in join.remarks:
         if "cable" in line or "policer" in line:
             yield line
-    if not unseen:
+    if not unseen and found.shows_content(found.outputs.index("o")):
         yield from _chain_faults(scene, join)
 
 

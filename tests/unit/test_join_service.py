@@ -68,6 +68,16 @@ def test_of_what_no_capture_saw_come_in_no_level_is_stated(tmp_path):
     assert found.table("packets")["queue_bytes"].null_count() == len(found.joined.arrivals)
 
 
+def test_of_what_may_have_come_in_or_left_nothing_is_stated(tmp_path):
+    """Nobody but o has packets of a host whose port was not captured."""
+    scene = shared.make(195)
+    found = shared.joined(scene, tmp_path)
+    assert [*shared.faults(scene, found)] == []
+    (estimate,) = (one for one in found.estimates if one.port == "o")
+    assert (estimate.rate_bps, estimate.limit_at_least) == (None, None)
+    assert any("nothing tells whether they came in or left" in line for line in found.remarks)
+
+
 def test_a_run_counts_what_its_captures_leave_out(tmp_path):
     """The captures of a run are read for its destinations alone."""
     scene = _with(["elsewhere"])

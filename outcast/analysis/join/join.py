@@ -175,7 +175,14 @@ class Joined:
 
     def shows_content(self, output: int) -> bool:
         """Whether it is known when nearly all that left by an output had come in."""
-        return self.whole is None or self.whole.unseen_share[output] <= MOST_UNSEEN
+        whole = self.whole
+        if whole is None:
+            return True
+        return whole.unseen_share[output] + whole.untold_share[output] <= MOST_UNSEEN
+
+    def shows_service(self, output: int) -> bool:
+        """Whether it is known of nearly all bytes whether they left by an output."""
+        return self.whole is None or self.whole.untold_share[output] <= MOST_UNSEEN
 
     @property
     def t_out_ns(self) -> I64:

@@ -90,6 +90,7 @@ class Whole:
         own, own_left: the rows of the arrivals and of the departures that take part.
         bytes_share, unseen_share: for each output, which share of its bytes takes no part, and of
             which share nothing shows when they came in.
+        untold_share: for each output, of which share of its bytes nothing tells whether they left.
     """
 
     joined: Joined
@@ -97,6 +98,7 @@ class Whole:
     own_left: I64
     bytes_share: tuple[float, ...]
     unseen_share: tuple[float, ...]
+    untold_share: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +148,8 @@ def others_of(
     sides: tuple[Sequence[Bool | None], Sequence[Bool | None]],
     clocks: Sequence[Clock],
     by_checksum: bool,
-) -> tuple[list[Frames], list[Frames]] | None:
-    """What takes no part, of each capture: what came in there, and what left.
+) -> tuple[list[Frames], list[Frames], list[Frames]] | None:
+    """What takes no part, of each capture: what came in there, what left, and what is untold.
 
     `said` is the way of all packets of a capture, where that is known. `sides` are the flows that
     came in and that left there, and take part. None if nothing else left by the outputs. Checksums
@@ -166,11 +168,11 @@ def others_of(
         _ways(index, capture, told, said[index], kept, ports)
         for index, capture in enumerate(captures)
     ]
-    of_came, of_left = (
+    of_came, of_left, untold = (
         [Frames.of(part, ways[index] == way, index) for index, part in enumerate(kept)]
-        for way in (CAME, LEFT)
+        for way in (CAME, LEFT, -1)
     )
-    return of_came, of_left
+    return of_came, of_left, untold
 
 
 def _may_send(index: int, capture: PortCapture, told: Directions | None, joins: Bool) -> bool:
@@ -230,6 +232,8 @@ def _ways(
 def _by_the_others(stamps: I64, identities: U64, elsewhere: Sequence[_Kept]) -> int:
     """Which way frames of a sender went: they left if the one other capture had them before.
 
+    Returns -1 if no other capture has any of them.
+
     Where several others have them, they were flooded, perhaps from a port that was not captured.
     """
     wanted, rows = np.unique(identities[identities != 0], return_index=True)
@@ -242,6 +246,8 @@ def _by_the_others(stamps: I64, identities: U64, elsewhere: Sequence[_Kept]) -> 
         seen[other] = names.size
         first_ns = part.stamp_ns[there][first]
         before += int((first_ns < stamps[np.searchsorted(wanted, names)]).sum())
+    if not seen.any():
+        return -1
     if (seen > 0).sum() > 1:
         return LEFT
     return LEFT if 2 * before > int(seen.sum()) else CAME
@@ -251,7 +257,7 @@ def whole(
     joined: Joined,
     ports: Sequence[str],
     outputs: Sequence[int],
-    others: tuple[Sequence[Frames], Sequence[Frames]],
+    others: tuple[Sequence[Frames], Sequence[Frames], Sequence[Frames]],
     identities: tuple[U64, U64],
     limits: Limits,
 ) -> Whole | None:
@@ -260,8 +266,8 @@ def whole(
     `outputs` are the places of the outputs among all `ports`, `identities` those of what came in
     and what left and takes part.
     """
-    came, left = others
-    if not any(left[place].stamp_ns.size for place in outputs):
+    came, left, untold = others
+    if not any(side[place].stamp_ns.size for side in (left, untold) for place in outputs):
         return None
     # All ports can have sent what left.
     inputs = [*joined.inputs, *(name for name in ports if name not in joined.inputs), NO_PORT]
@@ -296,7 +302,14 @@ def whole(
         left_as.append(rows + begin)
         begin += gone.place.size
     more = _joined_up(arriving), _joined_up(leaving)
-    return _merged(joined, inputs, *more, np.concatenate(left_as))
+    found = _merged(joined, inputs, *more, np.concatenate(left_as))
+    sent = found.joined.departures
+    shares = []
+    for output, place in enumerate(outputs):
+        unsure = int(untold[place].frame_bytes.sum())
+        sure = int(sent.frame_bytes[sent.port == output].sum())
+        shares.append(unsure / max(unsure + sure, 1))
+    return replace(found, untold_share=tuple(shares))
 
 
 def _find(
@@ -424,7 +437,7 @@ def _merged(
         counts=verdicts.count(sides["verdict"], sides["note"], stray),
         **sides,
     )
-    return Whole(extended, own_came, own_gone, share(is_other), share(is_unseen))
+    return Whole(extended, own_came, own_gone, share(is_other), share(is_unseen), ())
 
 
 def _interleaved(own: Packets, more: Packets) -> tuple[Packets, I64, I64]:

@@ -93,7 +93,15 @@ def service_remarks(joined: Joined) -> Iterator[str]:
     """A line on each output by which much left that takes no part."""
     whole = joined.whole
     for output, name in enumerate(joined.outputs):
-        if whole is None or not LEAST_TOLD < whole.bytes_share[output] < 1:
+        if whole is None or not (joined.departures.port == output).any():
+            continue
+        if not joined.shows_service(output):
+            yield (
+                f"{name}: of {whole.untold_share[output]:.0%} of the bytes nothing tells whether "
+                "they came in or left, and they take no part. So no rate, no limit, no content of "
+                "the queue and no cause of drops is stated"
+            )
+        if whole.bytes_share[output] < LEAST_TOLD or not joined.shows_service(output):
             continue
         text = f"{name}: {whole.bytes_share[output]:.0%} of what left takes no part"
         if joined.shows_content(output):
