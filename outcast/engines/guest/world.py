@@ -139,7 +139,6 @@ def python_folders() -> tuple[str, ...]:
     code = "import os, sys; print(*(os.fsencode(name).hex() for name in sys.path))"
     said = SystemCommands().run([sys.executable, "-I", "-c", code])
     path = [os.fsdecode(bytes.fromhex(name)) for name in said.split()]
-    # An editable installation finds us by a hook, not by the path.
     own = Path(__file__).resolve().parents[3]
     named = {sys.prefix, sys.base_prefix, str(own), *path}
     return _outermost([path for name in named if name for path in (name, os.path.realpath(name))])
