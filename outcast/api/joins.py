@@ -24,6 +24,7 @@ from outcast.analysis.join.findings import ClockEstimate, DropRange, Found, Role
 from outcast.analysis.join.join import JoinOptions, Verdict, join
 from outcast.analysis.join.pairs import sample
 from outcast.analysis.measure import blackout, queue
+from outcast.analysis.measure.by_length import lost_by_length
 from outcast.analysis.measure.drop_ranges import drop_ranges
 from outcast.analysis.measure.estimates import (
     Doubtful,
@@ -176,7 +177,7 @@ def join_captures(
         routed: the switch is a router, so the TTL may change.
         one_clock: one clock stamped all captures, so none is corrected.
         max_sojourn: the longest time that a packet can spend in the switch, as `10ms`.
-        rate: the rate of the outputs, as `50mbit`, if it is known. Otherwise it is estimated.
+        rate: the rate of the outputs, as `50mbit`, if it is known.
         limit: the limit of the outputs' queues, as `16KB`, if it is known.
 
     Raises:
@@ -320,6 +321,7 @@ def _measured(
             *latency_remarks(full, least, known, doubtful, one_clock=clocks is None),
             *alike.values(),
             *(loss.sentence for loss in at_random.values()),
+            *lost_by_length(joined, replayed),
             *_lost_on_several(joined),
             *last,
             *(part.sentence for part in ranges if part.egress not in lossy),
