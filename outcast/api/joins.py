@@ -32,6 +32,7 @@ from outcast.analysis.measure.estimates import (
     estimate,
     late_remarks,
     latency_remarks,
+    pause_remarks,
     require_possible,
     service_remarks,
 )
@@ -319,6 +320,7 @@ def _measured(
             *doubtful.remarks(joined, known),
             *late_remarks(joined, request.max_sojourn_ns),
             *latency_remarks(full, least, known, doubtful, one_clock=clocks is None),
+            *pause_remarks(full, least, doubtful),
             *alike.values(),
             *(loss.sentence for loss in at_random.values()),
             *lost_by_length(joined, replayed),

@@ -106,3 +106,47 @@ def test_a_queue_of_bytes_that_is_full_for_long_frames_alone_is_no_limit_of_leng
     lost = found.arrivals.payload_bytes[found.verdict == Verdict.DROPPED]
     assert (lost == 1300).sum() > 200
     assert not [*lost_by_length(found, queue.replay(found))]
+
+
+def _served(came, pauses):
+    """What leaves at 10 Mbps, with pauses from a time and for a time in microseconds."""
+    left, free_us = [], 0.0
+    for one in came:
+        free_us = max(free_us, one.at_us)
+        for since_us, for_us in pauses:
+            if since_us <= free_us < since_us + for_us:
+                free_us = since_us + for_us
+        left.append(replace(one, at_us=free_us))
+        free_us += 0.8 * (one.payload + 66)
+    return left
+
+
+@pytest.mark.parametrize("load", [0.3, 0.9])
+@pytest.mark.parametrize("pauses", [[], [120], [300], [150, 400, 200]])
+def test_an_output_that_stood_still_is_named_and_keeps_its_rate(load, pauses, tmp_path):
+    draw = random.Random(load)
+    at_us, came = 0.0, []
+    for n in range(1, 3000):
+        at_us += draw.expovariate(load / 0.8 / 800)
+        came.append(P(at_us, seq=10_000 * n, ip_id=n, payload=draw.randint(100, 1448)))
+    whens = [(500_000 * (n + 1), 1_000 * ms) for n, ms in enumerate(pauses)]
+    left = _served(came, whens)
+    found = _join(tmp_path, came, left)
+    lines = [line for line in found.remarks if "nothing left for" in line]
+    assert len(lines) == bool(pauses)
+    (estimate,) = found.estimates
+    assert estimate.rate_bps == pytest.approx(10e6, rel=1e-3)
+    if pauses:
+        since_us, for_us = max(whens, key=lambda one: one[1])
+        said_s = float(lines[0].split("left for ")[1].split()[0])
+        assert for_us / 1e6 - 0.005 < said_s < for_us / 1e6 + 0.002
+        end_us = since_us + for_us
+        waited = sum(one.at_us < end_us <= gone.at_us for one, gone in zip(came, left, strict=True))
+        assert f" s while {waited:,} packets waited" in lines[0]
+        assert ("such pauses" in lines[0]) == (len(pauses) > 1)
+
+
+def test_an_output_with_nothing_to_send_does_not_stand_still(tmp_path):
+    came = [P(400_000 * (n // 50) + n, seq=10_000 * n, ip_id=n) for n in range(1, 1000)]
+    found = _join(tmp_path, came, _served(came, []))
+    assert not [line for line in found.remarks if "nothing left for" in line]

@@ -113,6 +113,23 @@ def service_remarks(joined: Joined) -> Iterator[str]:
             )
 
 
+def pause_remarks(joined: Joined, least: Latency, doubtful: Doubtful) -> Iterator[str]:
+    """A line on each output that stood still while packets waited."""
+    if doubtful.clocks_ns is None:
+        return
+    for name, sent, rate in zip(joined.outputs, least.busy, least.rates, strict=True):
+        if not sent.pauses:
+            continue
+        longest = max(sent.pauses, key=lambda pause: pause.time_ns)
+        after_s = (longest.since_ns - int(joined.arrivals.stamp_ns[0])) / 1e9
+        more = f", the longest of {len(sent.pauses):,} such pauses" if sent.pauses[1:] else ""
+        yield (
+            f"{name}: nothing left for {longest.time_ns / 1e9:.3f} s while {longest.packets:,} "
+            f"packets waited, {after_s:.3f} s after the first packet came in{more}"
+            + ("" if rate is None else ". The rate leaves that out")
+        )
+
+
 def late_remarks(joined: Joined, max_sojourn_ns: int) -> list[str]:
     """A line if a few packets left later than `--max-sojourn` allows; of more it is a refusal."""
     if not joined.sources.late_ns.size:

@@ -23,6 +23,11 @@ GAPS_SAMPLED = 100_000
 FEW_SHARE = 0.01
 LEAST_BUSY = 5 * RATE_PARTS
 """From fewer packets no rate is estimated."""
+PAUSE_NS = 100_000_000
+PAUSE_GAPS = 20
+"""An output stands still if it sends nothing for both, in gaps between packets that waited."""
+PAUSED = 4
+"""Fewer packets may be on their way to the queue, and do not wait in it."""
 _NONE = np.iinfo(np.int64).max
 
 
@@ -36,6 +41,15 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """A time in which an output sent nothing, though `packets` had come in before it ended."""
+
+    since_ns: int
+    time_ns: int
+    packets: int
+
+
+@dataclass(frozen=True, slots=True)
 class Busy:
     """What an output sent while `count` packets waited, of all `packets` that left.
 
@@ -44,6 +58,7 @@ class Busy:
         runs: how many times it began to send without a pause.
         usual_gap_ns: how far apart packets leave: the median of all, or the mean of those that
             waited, if these are closer; 0 if there are no two.
+        pauses: when it stood still, which is no part of `time_ns`.
     """
 
     bits: I64
@@ -52,6 +67,7 @@ class Busy:
     runs: int
     packets: int
     usual_gap_ns: int
+    pauses: tuple[Pause, ...] = ()
 
     def rate(self, unit_ns: int = 0) -> Rate | None:
         """The rate at which the output sends; None if too few packets waited to tell.
@@ -116,6 +132,11 @@ def busy(joined: Joined, egress: int, delay_ns: I64) -> Busy:
     first_ns = np.minimum.accumulate(there_ns[::-1])[::-1]
     there_ns[came_as < 0] = first_ns[came_as < 0]
     waited[1:] = there_ns[1:] <= stamps[:-1]
+    pauses: tuple[Pause, ...] = ()
+    if waited.any():
+        longest_ns = max(PAUSE_NS, PAUSE_GAPS * int(np.median(gaps[waited[1:]])))
+        pauses = _pauses(stamps, there_ns, first_ns, longest_ns)
+        waited[1:] &= gaps <= longest_ns
     part = rows[waited] * RATE_PARTS // max(len(departures), 1)
     bits, time_ns = np.zeros(RATE_PARTS, np.int64), np.zeros(RATE_PARTS, np.int64)
     np.add.at(bits, part, 8 * _sent(departures.frame_bytes[rows], waited, gaps))
@@ -124,7 +145,19 @@ def busy(joined: Joined, egress: int, delay_ns: I64) -> Busy:
     usual = int(np.median(gaps[:: 1 + gaps.size // GAPS_SAMPLED])) if gaps.size else 0
     if count >= LEAST_BUSY:
         usual = min(usual, int(time_ns.sum()) // count)
-    return Busy(bits, time_ns, count, runs, rows.size, usual)
+    return Busy(bits, time_ns, count, runs, rows.size, usual, pauses)
+
+
+def _pauses(stamps: I64, there_ns: I64, first_ns: I64, longest_ns: int) -> tuple[Pause, ...]:
+    """When nothing left for so long though packets waited, by when they were there."""
+    since_ns = np.maximum(stamps[:-1], first_ns[1:])
+    found = []
+    for row in np.flatnonzero(stamps[1:] - longest_ns > since_ns).tolist():
+        packets = int((there_ns[row + 1 :] < stamps[row + 1]).sum())
+        if packets >= PAUSED:
+            time_ns = int(stamps[row + 1] - since_ns[row])
+            found.append(Pause(int(since_ns[row]), time_ns, packets))
+    return tuple(found)
 
 
 def _sent(frames: Array, waited: Bool, gaps: I64) -> Array:
