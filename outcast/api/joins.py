@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 FINE_NS = 10_000
 """Stamps of such a unit tell what a packet found in a queue."""
+CONGESTED = 3
+"""ECN's two bits of a packet that met congestion (RFC 3168)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -325,6 +327,7 @@ def _measured(
             *(loss.sentence for loss in at_random.values()),
             *lost_by_length(joined, replayed),
             *_lost_on_several(joined),
+            *_marked(joined),
             *last,
             *(part.sentence for part in ranges if part.egress not in lossy),
         ),
@@ -351,6 +354,24 @@ def _lost_on_several(joined: Joined) -> Iterator[str]:
             yield (
                 f"{packets:,} packets to {address} were dropped on the way to one of {names}. "
                 "Nothing tells to which, so no output's numbers have them"
+            )
+
+
+def _marked(joined: Joined) -> Iterator[str]:
+    """A line on each output whose packets left with ECN marks and had come in without."""
+    went = np.flatnonzero(joined.left_as >= 0)
+    came, left = (
+        joined.arrivals.tos[went] & CONGESTED,
+        joined.departures.tos[joined.left_as[went]] & CONGESTED,
+    )
+    for output, name in enumerate(joined.outputs):
+        mine = joined.egress[went] == output
+        marked = int((mine & (left == CONGESTED) & (came != CONGESTED)).sum())
+        if marked:
+            able = int((mine & (came != CONGESTED) & (came != 0)).sum())
+            yield (
+                f"{name}: {marked:,} packets left with an ECN mark (CE) that they had not come in "
+                f"with; {able:,} came in that could be marked (ECT) and left"
             )
 
 

@@ -26,6 +26,7 @@ class P:
     checksum: int | None = None
     dst: str = "10.0.0.1"
     mac: str = "020000000002"
+    tos: int = 0
 
 
 def _address(text: str) -> int:
@@ -48,6 +49,7 @@ def capture(path: Path, packets: list[P]) -> Path:
     traffic = Traffic(**{name: np.array(values, np.int64) for name, values in columns.items()})
     made = records(traffic, np.arange(len(packets)), traffic.t_in)
     made["ttl"] = [packet.ttl for packet in packets]
+    made["tos"] = [packet.tos for packet in packets]
     made["dst"] = [_address(packet.dst) for packet in packets]
     made["mac_src"] = [np.void(bytes.fromhex(packet.mac)) for packet in packets]
     for row, packet in enumerate(packets):

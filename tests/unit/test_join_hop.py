@@ -1,14 +1,17 @@
 """What a hop does to packets besides queueing, and what a join says of it."""
 
 import random
+import struct
 from dataclasses import replace
 
 import pytest
 
+from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure import queue
 from outcast.analysis.measure.by_length import lost_by_length
 from outcast.api.joins import join_captures
+from tests.golden.model import PCAP_HEADER
 from tests.golden.packets import P, capture, joined
 
 
@@ -150,3 +153,30 @@ def test_an_output_with_nothing_to_send_does_not_stand_still(tmp_path):
     came = [P(400_000 * (n // 50) + n, seq=10_000 * n, ip_id=n) for n in range(1, 1000)]
     found = _join(tmp_path, came, _served(came, []))
     assert not [line for line in found.remarks if "nothing left for" in line]
+
+
+def test_ecn_marks_that_the_hop_made_are_counted(tmp_path):
+    draw = random.Random(3)
+    came = [
+        P(1000 * n, seq=n, ip_id=n, tos=draw.choice([0, 1, 2, 3]) | 0x28) for n in range(1, 300)
+    ]
+    left = [
+        replace(one, at_us=one.at_us + 9, tos=one.tos | (3 if one.tos & 3 and n % 5 == 0 else 0))
+        for n, one in enumerate(came)
+    ]
+    marked = sum(a.tos != b.tos for a, b in zip(came, left, strict=True))
+    able = sum(one.tos & 3 in (1, 2) for one in came)
+    (line,) = (line for line in _join(tmp_path, came, left).remarks if "ECN" in line)
+    assert line.startswith(f"o: {marked:,} packets left with an ECN mark")
+    assert f"; {able:,} came in that could be marked" in line
+    assert not [line for line in _join(tmp_path, left, left).remarks if "ECN" in line]
+
+
+@pytest.mark.parametrize("low", range(4))
+def test_ecn_of_ipv6_is_read(low, tmp_path):
+    head = struct.pack(">IHBB", 6 << 28 | (40 << 2 | low) << 20 | 5, 12, 17, 64)
+    frame = bytes(12) + b"\x86\xdd" + head + bytes(range(32)) + bytes([0, 1, 0, 2, 0, 12] + [0] * 6)
+    path = tmp_path / "six.pcap"
+    size = struct.pack("<IIII", 1, 0, len(frame), len(frame))
+    path.write_bytes(PCAP_HEADER + size + frame)
+    assert read_capture("a", path).columns.tos.tolist() == [40 << 2 | low]

@@ -22,7 +22,7 @@ PACKETS = 60_000
 Fields = dict[str, Any]
 """What both readers know of a packet; 0 or None where its protocol has no such field."""
 FLOW = ("src", "sport", "dst", "dport", "protocol")
-COLUMNS = ("stamp_ns", "ip_id", "ttl", "dscp", "payload_bytes", "checksum", "seq", "ack", "flags")
+COLUMNS = ("stamp_ns", "ip_id", "ttl", "tos", "payload_bytes", "checksum", "seq", "ack", "flags")
 
 
 def by_outcast(capture: PortCapture) -> list[Fields]:
@@ -68,7 +68,7 @@ def dissected(stamp_ns: int, frame: bytes) -> Fields:
         "protocol": protocol,
         "ip_id": ip_id,
         "ttl": ttl,
-        "dscp": tos >> 2,
+        "tos": tos,
         "payload_bytes": above_ip - (4 * transport.off if is_tcp else 8),
         "checksum": transport.sum,
         **{name: getattr(transport, name) if is_tcp else 0 for name in ("seq", "ack", "flags")},

@@ -126,7 +126,7 @@ def _decode(
             fragment_offset = fragment & 0x1FFF
             if fragment & 0x3FFF:
                 marks |= FRAGMENT
-            dscp = data[at + 1] >> 2
+            tos = data[at + 1]
             ttl = data[at + 8]
             protocol = np.int64(data[at + 9])
             entry[1] = np.uint64(0)
@@ -153,7 +153,7 @@ def _decode(
             total = load16(data, at + 4)
             rest = total if total else beyond - 40
             protocol = np.int64(data[at + 6])
-            dscp = (load16(data, at) >> 6) & 63
+            tos = (load16(data, at) >> 4) & 255
             ttl = data[at + 7]
             entry[1] = load64(data, at + 8)
             entry[2] = load64(data, at + 16)
@@ -312,7 +312,7 @@ def _decode(
         columns.flags[filled] = flags
         columns.ttl[filled] = ttl
         columns.marks[filled] = marks
-        columns.dscp[filled] = dscp
+        columns.tos[filled] = tos
         if looks_inside:
             around[filled - base] = headers
         filled += 1

@@ -44,7 +44,7 @@ class Columns(NamedTuple):
             block, which holds what it answers (RFC 2018, section 4); 0 without one.
         ip_id: 0 for IPv6.
         marks: bits of HAS_TIMESTAMP, OPTIONS_CUT, FRAGMENT, LATER_FRAGMENT, INBOUND and OUTBOUND.
-        dscp: the code point, of IPv4's TOS or IPv6's traffic class (RFC 2474).
+        tos: IPv4's TOS or IPv6's traffic class: the code point (RFC 2474), and ECN in two low bits.
     """
 
     stamp_ns: I64
@@ -62,7 +62,7 @@ class Columns(NamedTuple):
     flags: U8
     ttl: U8
     marks: U8
-    dscp: U8
+    tos: U8
 
     @classmethod
     def empty(cls, capacity: int) -> Columns:

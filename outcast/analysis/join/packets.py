@@ -34,6 +34,7 @@ class Packets:
         frame_bytes: length of the Ethernet frame without its check sequence.
         payload_bytes, seq, flags: payload above TCP or UDP, and TCP's fields; 0 if there is none.
         tsval, tsecr: a TCP packet's time stamp, and the one that it echoes; 0 without any.
+        tos: IPv4's TOS or IPv6's traffic class; ECN is its two low bits.
     """
 
     port: I8
@@ -46,7 +47,7 @@ class Packets:
     tsecr: U32
     ip_id: U16
     flags: U8
-    dscp: U8
+    tos: U8
 
     def __len__(self) -> int:
         return self.port.size
@@ -135,7 +136,7 @@ def _place(
     `to` are the arrays of Packets.
     """
     to_port, to_flow, to_stamp, to_frame, to_payload = to[:5]
-    to_seq, to_tsval, to_tsecr, to_ip_id, to_flags, to_dscp = to[5:]
+    to_seq, to_tsval, to_tsecr, to_ip_id, to_flags, to_tos = to[5:]
     for i in range(rows.size):
         row = rows[i]
         at = position[i]
@@ -149,7 +150,7 @@ def _place(
         to_tsecr[at] = columns.tsecr[row]
         to_ip_id[at] = columns.ip_id[row]
         to_flags[at] = columns.flags[row]
-        to_dscp[at] = columns.dscp[row]
+        to_tos[at] = columns.tos[row]
         to_identity[at] = _fold(columns, row, use)
 
 

@@ -47,8 +47,8 @@ def _of_class(
     number_of: U8,
 ) -> ServiceClassSummary:
     joined = port.joined
-    came = number_of[joined.arrivals.dscp] == number
-    departed = number_of[joined.departures.dscp] == number
+    came = number_of[joined.arrivals.tos >> 2] == number
+    departed = number_of[joined.departures.tos >> 2] == number
     rows = np.flatnonzero(came & analysis.counts(port.reached_ns))
     sent_bytes = joined.departures.frame_bytes[departed & analysis.counts(port.sent_ns)].sum()
     lost = joined.verdict == Verdict.DROPPED
