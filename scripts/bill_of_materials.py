@@ -3,7 +3,7 @@
     .venv/bin/python -m scripts.bill_of_materials >outcast.cdx.json
 
 It is made from the locks alone: scripts/requirements*.lock for what a checkout installs, and
-outcast/engines/root/lock.json for what the guest is made of. The same locks give the same bytes.
+scripts/guest/lock.json for what the guest is made of. The same locks give the same bytes.
 
 Sources: CycloneDX 1.6 (ECMA-424); Package URL, types `pypi` and `deb`.
 """
@@ -13,14 +13,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from outcast import __version__
-from outcast.engines.root import lock
-from outcast.engines.root.lock import Package, Pinned
+from scripts.guest.root import LOCK
 
 PROJECT = "outcast-testbed"
 _PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;\\]+)")
@@ -69,23 +68,21 @@ def _of_python() -> Iterator[dict[str, Any]]:
 
 def _of_guest() -> Iterator[dict[str, Any]]:
     """What the guest's roots are made of, and the source of its kernel."""
-    ours = lock.ours()
-    for wheel in ours.wheels:
-        name = canonical(wheel.name)
-        yield _with_hash(f"pkg:pypi/{name}@{quote(wheel.version)}", name, wheel)
-    kernel = ours.kernel_source
-    for package in (*ours.packages("runtime"), *ours.packages("build"), kernel):
-        yield _with_hash(_of_debian(package), package.name, package)
+    for wheel in LOCK["wheels"]:
+        name = canonical(wheel["name"])
+        yield _with_hash(f"pkg:pypi/{name}@{quote(wheel['version'])}", name, wheel)
+    for package in (*LOCK["runtime"], *LOCK["build"], LOCK["kernel_source"]):
+        yield _with_hash(_of_debian(package), package["name"], package)
 
 
-def _of_debian(package: Package) -> str:
-    version = quote(package.version, safe="")
-    return f"pkg:deb/debian/{package.name}@{version}?arch={package.architecture}"
+def _of_debian(package: Mapping[str, str]) -> str:
+    version = quote(package["version"], safe="")
+    return f"pkg:deb/debian/{package['name']}@{version}?arch={package['architecture']}"
 
 
-def _with_hash(purl: str, name: str, pinned: Pinned) -> dict[str, Any]:
-    component = _component(purl, name, pinned.version)
-    return component | {"hashes": [{"alg": "SHA-256", "content": pinned.sha256}]}
+def _with_hash(purl: str, name: str, pinned: Mapping[str, str]) -> dict[str, Any]:
+    component = _component(purl, name, pinned["version"])
+    return component | {"hashes": [{"alg": "SHA-256", "content": pinned["sha256"]}]}
 
 
 def _component(purl: str, name: str, version: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-if ! .venv/bin/outcast kernel info >/dev/null 2>&1; then
+if ! .venv/bin/outcast guest info >/dev/null 2>&1; then
     echo "demo: first comes the installation: one to five minutes, most of it for Python packages."
     shopt -s nullglob
     kernels=("${XDG_CACHE_HOME:-${HOME-}/.cache}"/outcast/kernels/*/linux wheels/outcast_guest-*.whl)

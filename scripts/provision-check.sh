@@ -96,7 +96,7 @@ check_container() {
         case $step in
             'FROM debian:'*) ;;
             'RUN '*)
-                if [[ $step == *'outcast kernel build'* && -n $kernels ]]; then
+                if [[ $step == *'scripts/guest/build'* && -n $kernels ]]; then
                     lend_kernels "$root/home/$user"
                 fi
                 logged "$work/container-$number.log" inside "$root" "$user" "$folder" \

@@ -47,7 +47,7 @@ wheel_of "$work/outcast"
 (cd "$work/outcast" && "$python" -m scripts.bill_of_materials) >"$work/wheels/outcast.cdx.json"
 if $with_guest; then
     # The code of the commit, because its lock and recipe say which kernel and root are needed.
-    PYTHONPATH=$work/outcast "$python" -P "$work/outcast/scripts/guest_wheel.py" "$work/guest"
+    PYTHONPATH=$work/outcast "$python" -P -m scripts.guest.wheel "$work/guest"
     wheel_of "$work/guest"
     size=$(du -m --apparent-size "$work"/wheels/outcast_guest-*.whl | cut -f1)
     [ "$size" -le "$most_megabytes" ] \

@@ -39,7 +39,7 @@ without_rights() {
 # The calling user installs, because that user's pip cache saves the download. Meanwhile the kernel
 # may be under way (scripts/test.sh).
 there scripts/install.sh --virtual
-flock "$root/.venv/kernel-build" "$root/.venv/bin/outcast" kernel build
+"$root/.venv/bin/outcast" guest info >/dev/null 2>&1 || "$root/scripts/guest/build"
 for cache in "$home/.cache/outcast" "$memory/cache/outcast"; do
     mkdir -p "$cache"
     tar -C "${XDG_CACHE_HOME:-$HOME/.cache}/outcast" --exclude='unfinished-*' -c kernels roots \

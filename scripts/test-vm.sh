@@ -55,9 +55,9 @@ done
 [ ${#models[@]} -gt 0 ] || models=("") # whatever the accelerator offers
 require_programs debootstrap mke2fs:e2fsprogs unshare:util-linux setpriv:util-linux tar git
 for kernel in "$cache"/kernels/*/linux; do
-    [ -x "$kernel" ] || die "$cache has no kernel to hand in: outcast kernel build"
+    [ -x "$kernel" ] || die "$cache has no kernel to hand in: scripts/guest/build"
 done
-[ -d "$cache/roots" ] || die "$cache has no root to hand in: outcast root build"
+[ -d "$cache/roots" ] || die "$cache has no root to hand in: scripts/guest/build"
 
 mkdir -p "$keep"
 qemu="" going_on="" temporary=$(mktemp -d "$keep/call.XXXXXX")

@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=$PWD/.venv/bin
 
 # The parts that need the kernel wait here for the build that has begun beside the others.
-kernel() { flock .venv/kernel-build "$bin/outcast" kernel build; }
+kernel() { "$bin/outcast" guest info >/dev/null 2>&1 || scripts/guest/build; }
 
 run() {
     case $1 in
@@ -44,7 +44,7 @@ scripts/install.sh || exit 1
 # the kernel says what went wrong.
 case " ${parts[*]} " in
     *" emulation "* | *" virtual "* | *" physics "* | *" elsewhere "*)
-        flock --no-fork .venv/kernel-build nice "$bin/outcast" kernel build >/dev/null 2>&1 &
+        nice scripts/guest/build >/dev/null 2>&1 &
         trap "kill $! 2>/dev/null" EXIT
         ;;
 esac

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from outcast.engines.root.lock import Package
 from outcast.records.counters import CaptureRecord, LinkRecord, LinkTotals
 from outcast.records.flows import FlowRecord, TrafficRecord
 from outcast.records.run_directory import Manifest
@@ -55,12 +54,3 @@ def manifest(**more: Any) -> Manifest:
     usual |= {key: [] for key in ("flows", "bottlenecks", "captures")}
     traffic = TrafficRecord(t_start_ns=0, t_end_ns=1, duration_ns=1)
     return Manifest(**usual | {"traffic": traffic} | more)
-
-
-def package(name: str, version: str, architecture: str = "all") -> Package:
-    """A package of a lock whose content does not matter."""
-    source = name.rpartition("-source")[0] or name
-    path = f"pool/main/{source[0]}/{source}/{name}_{version}_{architecture}.deb"
-    return Package(
-        name=name, version=version, architecture=architecture, sha256="0" * 64, size=1, path=path
-    )

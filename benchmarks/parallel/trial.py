@@ -3,7 +3,7 @@
     python benchmarks/parallel/trial.py [--kernel FILE] [--bytes N] [--both-ways] [--folder DIR]
 
 docs/design/parallel.md says what it is for. The kernel is the newest in the cache that was built by
-`outcast kernel build --patch benchmarks/parallel/two-guests.patch`. gcc compiles the controller.
+`scripts/guest/build --patch benchmarks/parallel/two-guests.patch`. gcc compiles the controller.
 For each way it prints the processor time and context switches of all processes of the guests and
 the controller, what the controller counted from the transfer's start on, and the captures' hashes.
 """
@@ -61,7 +61,7 @@ def start_guest(
     shutil.copyfile(str(init.__file__), directory / "init.py")
     root = roots.find()
     if root is None:
-        sys.exit("there is no guest's root yet: outcast root build")
+        sys.exit("there is no guest's root yet: scripts/guest/build")
     guest = boot.Boot(
         kernel,
         folder,
@@ -171,7 +171,7 @@ def main() -> None:
     given = parser.parse_args()
     built = [kernel.program for kernel in kernels.find_all() if PATCH in kernel.own]
     if given.kernel is None and not built:
-        sys.exit(f"no kernel: outcast kernel build --patch {HERE / PATCH}")
+        sys.exit(f"no kernel: scripts/guest/build --patch {HERE / PATCH}")
     kernel = (given.kernel or built[-1]).resolve()
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     folder = given.folder.resolve()

@@ -1,14 +1,17 @@
-"""The virtual engine's kernel and root, made where a run needs them."""
+"""The virtual engine's kernel and root, made by scripts/guest/build where a run lacks them."""
 
 from __future__ import annotations
 
-from outcast.api.progress import note
-from outcast.engines import processor, shipped
+import subprocess
+import sys
+
+from outcast.api.progress import is_shown, note
+from outcast.engines import pinned, processor, shipped
 from outcast.engines.guest import helpers
 from outcast.engines.kernel import cache as kernels
+from outcast.engines.pinned import Kind
 from outcast.engines.root import cache, mininet_package
-from outcast.engines.root.lock import Kind
-from outcast.errors import FeatureMissingError, KernelError, RootError
+from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment
 from outcast.experiment.engine import candidates, properties
 from outcast.plan.planned import Planned
@@ -22,10 +25,8 @@ def provide(planned: Planned, progress: bool | None = None) -> None:
 
     Raises:
         ConfigError: the experiment cannot be planned.
-        RootError: the root is damaged, whichever engine is asked for.
-        FeatureMissingError, RootError, KernelError, CommandError, GuestError: as `build.build` of
-            the root and of the kernel; but where the engine is `auto` and packages, sources,
-            programs or the processor are missing, nothing is raised.
+        RootError: the root is damaged, whichever engine is chosen.
+        FeatureMissingError: they cannot be had; but not where the engine is `auto`.
     """
     experiment = planned.experiment
     engines = candidates(experiment.engine)
@@ -38,31 +39,17 @@ def provide(planned: Planned, progress: bool | None = None) -> None:
         note(progress, f"the virtual engine cannot be used: {unfit}")
         return
     _verify_roots(experiment)
-    lacking = _lacking_roots(experiment)
-    lacks_kernel = _lacks_kernel(experiment)
-    if not lacking and not lacks_kernel:
+    if not _lacks(experiment):
         return
-    if not experiment.sweep:
-        # The points of a sweep are planned by the sweep.
-        if not mininet_package.is_there():
-            provide_mininet(progress)
-            lacking = _lacking_roots(experiment)
-        planned.by(engines[0])
-    # Few runs need these, and all would wait for their imports.
-    from outcast.api.building import build_kernel, build_root
-
-    if unfit := shipped.misfit("kernels", kernels.pinned_key()):
-        note(progress, unfit)
     try:
-        if lacks_kernel:
-            # It makes both roots too, one of them while the compiler works.
-            note(progress, "building the virtual engine's kernel first; this takes minutes, once")
-            build_kernel(progress)
-        elif lacking:
-            note(progress, "making the guest's root first; this takes a minute, once")
-        for kind in _lacking_roots(experiment):
-            build_root(kind, progress)
-    except (FeatureMissingError, KernelError, RootError) as error:
+        if not experiment.sweep:
+            # The points of a sweep are planned by the sweep.
+            if not mininet_package.is_there():
+                provide_mininet(progress)
+            planned.by(engines[0])
+        if _lacks(experiment):
+            _make(progress)
+    except FeatureMissingError as error:
         if all(in_guest):
             raise
         note(progress, f"the virtual engine cannot be used: {error}")
@@ -71,12 +58,33 @@ def provide(planned: Planned, progress: bool | None = None) -> None:
 def provide_mininet(progress: bool | None = None) -> None:
     """Makes the guest's root, from which Mininet comes where this Python has none of its own.
 
-    Raises FeatureMissingError or RootError, as `build.build` of the root.
+    Raises FeatureMissingError: it cannot be had.
     """
-    from outcast.api.building import build_root
+    note(progress, "planning needs Mininet, which the guest's root has")
+    _make(progress)
 
-    note(progress, "planning needs Mininet, which the guest's root has: making that first, once")
-    build_root("runtime", progress)
+
+def _make(progress: bool | None) -> None:
+    """Runs the script of this checkout. Raises FeatureMissingError where there is none, or fails.
+
+    Its lines go to standard error, where the user sees how far it is.
+    """
+    if unfit := shipped.misfit("kernels", pinned.OURS.kernel):
+        note(progress, unfit)
+    if not pinned.SCRIPT.is_file():
+        raise FeatureMissingError(f"the virtual engine's guest is missing; {pinned.REMEDY}")
+    note(progress, "making the virtual engine's guest first; this takes minutes, once")
+    output = None if is_shown(progress) else subprocess.PIPE
+    done = subprocess.run(
+        [str(pinned.SCRIPT)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+    )
+    if done.returncode < 0 or done.returncode == 130:
+        raise KeyboardInterrupt
+    if done.returncode:
+        lines = (done.stderr or b"").decode(errors="replace").strip().splitlines()
+        why = f": {lines[-1].removeprefix('guest: error: ')}" if lines else ", as it says above"
+        raise FeatureMissingError(f"{pinned.SCRIPT} did not make the guest{why}")
+    sys.stderr.flush()
 
 
 def _verify_roots(experiment: Experiment) -> None:
@@ -89,21 +97,20 @@ def _verify_roots(experiment: Experiment) -> None:
             cache.verify(root)
 
 
-def _lacking_roots(experiment: Experiment) -> list[Kind]:
+def _lacks(experiment: Experiment) -> bool:
+    """Whether a part of the guest that the experiment uses is not here."""
+    selected = experiment.kernel is not None and experiment.kernel.build is not None
+    if not selected and kernels.find() is None:
+        return True
     if experiment.guest.root == "host":
-        return []
-    lacking: list[Kind] = [] if cache.find() is not None else ["runtime"]
-    if _lacks_programs() and cache.find("build") is None:
-        lacking.append("build")
-    return lacking
+        return False
+    return cache.find() is None or (_lacks_programs() and cache.find("build") is None)
 
 
 def _compiles(experiment: Experiment) -> bool:
-    """Whether the root with the compiler is used: for our programs, a kernel, or its modules."""
+    """Whether the root with the compiler is used: for our programs, or a kernel's modules."""
     has_modules = experiment.kernel is not None and bool(experiment.kernel.modules)
-    return (
-        has_modules or _sweeps_kernels(experiment) or _lacks_programs() or _lacks_kernel(experiment)
-    )
+    return has_modules or _sweeps_kernels(experiment) or _lacks_programs()
 
 
 def _sweeps_kernels(experiment: Experiment) -> bool:
@@ -116,10 +123,4 @@ def _sweeps_kernels(experiment: Experiment) -> bool:
 
 def _lacks_programs() -> bool:
     """Whether our programs have to be compiled. Once they are, they need no compiler."""
-    compiler = cache.pinned_key("build")
-    return compiler is not None and helpers.find(compiler) is None
-
-
-def _lacks_kernel(experiment: Experiment) -> bool:
-    selected = experiment.kernel is not None and experiment.kernel.build is not None
-    return not selected and kernels.find() is None
+    return helpers.find(pinned.OURS.build) is None

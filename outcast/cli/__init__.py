@@ -25,7 +25,7 @@ PROJECT = "outcast-testbed"
 VERBS = (
     *("doctor", "run", "exec", "sweep", "results", "reproduce", "analyze", "report", "figure"),
     *("pack", "replay", "trace", "whatif", "fate", "join", "inspect", "export", "why"),
-    *("topo", "guest", "kernel", "root", "assignment", "clean", "completion"),
+    *("topo", "guest", "assignment", "clean", "completion"),
 )
 
 
@@ -45,9 +45,7 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        of_guest = cmd_name in ("kernel", "root")
-        module = importlib.import_module(f"outcast.cli.{'guest' if of_guest else cmd_name}")
-        command: click.Command = getattr(module, cmd_name if of_guest else "command")
+        command: click.Command = importlib.import_module(f"outcast.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

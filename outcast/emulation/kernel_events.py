@@ -160,7 +160,7 @@ class Recorder(ThreadPart):
 
     def _no_tracers(self, why: str) -> FeatureMissingError:
         return FeatureMissingError(
-            f"the guest's kernel cannot record events ({why}); build it with: outcast kernel build"
+            f"the guest's kernel cannot record events ({why}); build it with: scripts/guest/build"
         )
 
     def _set_up(self) -> None:

@@ -180,7 +180,7 @@ def require_congestion_control(name: str, in_guest: Collection[str] | None, why:
         hint = did_you_mean(name, {*available, *(in_guest or ())})
         if in_guest is None:
             hint += (
-                "; the virtual engine's kernel has others, once it is built: outcast kernel build"
+                "; the virtual engine's kernel has others, once it is there: scripts/guest/build"
             )
         elif name in in_guest:
             hint = "; the virtual engine's kernel has (--engine virtual)"

@@ -8,9 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from outcast import __version__
 from outcast.emulation import openvswitch, transport
-from outcast.engines import modules, processor, shipped
+from outcast.engines import modules, pinned, processor, shipped
 from outcast.engines.guest.check import at_least
 from outcast.engines.kernel import cache as kernels
 from outcast.engines.kernel.cache import Kernel
@@ -149,7 +148,9 @@ def diagnose(
     """Looks at every feature, and loads no module."""
     kernel_modules = kernel_modules or modules.Modules()
     instead = (
-        "use --engine virtual" if guest else "run outcast kernel build and use --engine virtual"
+        "use --engine virtual"
+        if guest
+        else "use --engine virtual, once its guest is there (scripts/guest/build)"
     )
     user = os.geteuid()
     without_root = "run as root, or use --engine virtual, which needs no root"
@@ -234,7 +235,7 @@ def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
     if guest is None or at_least(guest.release, since):
         return ""
     return (
-        f"build the virtual engine's kernel from Linux {since} or later (outcast kernel build "
+        f"build the virtual engine's kernel from Linux {since} or later (scripts/guest/build "
         f"--tarball FILE); it is {guest.release}"
     )
 
@@ -247,28 +248,24 @@ def _processor() -> Finding:
 def _kernel(kernel: Kernel | None) -> Finding:
     feature = "virtual engine's kernel"
     if kernel is None:
-        return _of_guest(
-            feature, False, "", _provide("kernels", kernels.pinned_key(), "outcast kernel build")
-        )
+        return _of_guest(feature, False, "", _provide("kernels", pinned.OURS.kernel))
     what = f"Linux {kernel.release}, {kernel.key}, {_origin('kernels', kernel.key)}"
     try:
         kernels.verify(kernel)
     except KernelError:
-        return _of_guest(feature, False, f"{what}: damaged", "run: outcast kernel build --again")
+        return _of_guest(feature, False, f"{what}: damaged", "run: scripts/guest/build --again")
     return _of_guest(feature, True, f"{what} ({kernel.source} {kernel.version}), verified")
 
 
 def _root(root: Root | None) -> Finding:
     feature = "virtual engine's root"
     if root is None:
-        return _of_guest(
-            feature, False, "", _provide("roots", roots.pinned_key() or "", "outcast root build")
-        )
+        return _of_guest(feature, False, "", _provide("roots", pinned.OURS.runtime))
     what = f"{len(root.packages)} packages, {root.key}, {_origin('roots', root.key)}"
     try:
         roots.verify(root, every_byte=True)
     except RootError as error:
-        return _of_guest(feature, False, str(error), "run: outcast root build --again")
+        return _of_guest(feature, False, str(error), "run: scripts/guest/build --again")
     return _of_guest(feature, True, f"{what}, verified")
 
 
@@ -293,10 +290,10 @@ def _origin(kind: str, key: str) -> str:
     return "made here"
 
 
-def _provide(kind: str, key: str, command: str) -> str:
+def _provide(kind: str, key: str) -> str:
     """The remedy where a part of the guest is missing."""
     misfit = shipped.misfit(kind, key)
-    return misfit or f"install the wheel {shipped.PROJECT} {__version__}, or run: {command}"
+    return misfit or pinned.REMEDY
 
 
 def _in_kernel(feature: str, ready: bool, lookup: modules.Lookup, remedy: str) -> Finding:

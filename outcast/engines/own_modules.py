@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import files, handed_in
-from outcast.engines.kernel import bench, cache
+from outcast.engines import pinned
+from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.enclosed import enclose, link_or_copy
-from outcast.engines.kernel.headers import make_arguments
 from outcast.engines.kernel.programs import Programs
 from outcast.engines.root import cache as roots
 from outcast.engines.workshop import temporary
@@ -39,6 +39,15 @@ _ERROR = re.compile(
     r"^(?P<file>[^\s:][^:\n]*):(?P<place>\d+(?::\d+)?): (?P<what>(?:fatal )?error: .+)"
 )
 _MODPOST = re.compile(r"^ERROR: modpost: (?P<what>.+)")
+
+
+_VARIABLES = ("ARCH=um", "RUSTC=none", "PAHOLE=none")
+"""What scripts/guest/build gives make(1) for the kernel, too."""
+
+
+def make_arguments(headers: Path) -> tuple[str, ...]:
+    """The arguments of make(1) that compile against kept headers; the module's own follow."""
+    return ("-C", str(headers / "source"), f"O={headers / 'output'}", *_VARIABLES)
 
 
 @dataclass(frozen=True)
@@ -205,7 +214,7 @@ def _compilers(headers: Headers, run: Programs) -> Iterator[Compiler]:
     """
     root = None if headers.kept is None else roots.find("build")
     if root is not None:
-        yield Compiler(bench.locked_compiler(), root.folder)
+        yield Compiler(pinned.OURS.compiler, root.folder)
     lacking = [program for program in _NEEDED if shutil.which(program) is None]
     if lacking:
         packages = ", ".join(_NEEDED[program] for program in lacking)

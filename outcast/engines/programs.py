@@ -34,8 +34,8 @@ _LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
 
 
 _INSTEAD = (
-    "outcast root info --packages lists what is there; guest: {root: host} (--set guest.root=host) "
-    "takes this machine's programs"
+    "outcast guest info --packages lists what is there; guest: {root: host} "
+    "(--set guest.root=host) takes this machine's programs"
 )
 
 

@@ -2,8 +2,6 @@
 
 The package holds archives and `guest.json`, which says what they are. It is data alone: nothing
 in it is imported. Each archive is unpacked once, into this user's cache, when it is first needed.
-Where many users share one installation, its administrator unpacks them beside the archives
-(`outcast root share`). Then a user's cache has links to these folders.
 """
 
 from __future__ import annotations
@@ -22,11 +20,6 @@ from outcast.handed_in import FileName, Versioned
 PACKAGE = "outcast_guest"
 PROJECT = "outcast-guest"
 RECORD = "guest.json"
-SHARED = "unpacked"
-"""The folder of the installed package that has the parts unpacked for all users, if they are."""
-
-_FOR_ALL = 0o755
-"""Whatever the umask of who shares: all others can read."""
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -96,8 +89,7 @@ def misfit(kind: str, key: str) -> str:
 def provide(target: Path) -> bool:
     """Unpacks what the installed package has for a folder of the cache, whole or not at all.
 
-    Where the package was unpacked for all users, the folder becomes a link. Of several processes,
-    one works and the others wait for it.
+    Of several processes, one works and the others wait for it.
 
     Returns whether the folder is there now.
 
@@ -109,9 +101,8 @@ def provide(target: Path) -> bool:
         return part is not None
     place = folder()
     assert place is not None
-    shared = _shared(place, part)
     try:
-        _put(part, place / part.file, target, shared if shared.is_dir() else None)
+        _put(part, place / part.file, target)
     except OSError as error:
         raise FeatureMissingError(
             f"{PROJECT} cannot be unpacked to {target}: {error.strerror or error}; "
@@ -120,48 +111,11 @@ def provide(target: Path) -> bool:
     return True
 
 
-def share() -> list[Path]:
-    """Unpacks the installed package beside its archives, for all users of this Python.
-
-    Returns the folder of each part.
-
-    Raises:
-        FeatureMissingError: the package is not installed, an archive is damaged, or this user
-            cannot write to the package's folder.
-    """
-    guest, place = installed(), folder()
-    if guest is None or place is None:
-        raise FeatureMissingError(f"{PROJECT} is not installed in this Python; pip installs it")
-    targets = [_shared(place, part) for part in guest.parts]
-    for part, target in zip(guest.parts, targets, strict=True):
-        try:
-            # As root under sudo, too: the caller's own programs must not change what others boot.
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _put(part, place / part.file, target, None)
-            for path in (target, target.parent, target.parent.parent):
-                path.chmod(_FOR_ALL)
-        except OSError as error:
-            raise FeatureMissingError(
-                f"{PROJECT} cannot be unpacked to {target}: {error.strerror or error}; do it as "
-                f"the user who installed it, with {part.unpacked_bytes / 1e6:.0f} MB of room"
-            ) from None
-    return targets
-
-
-def _shared(place: Path, part: Part) -> Path:
-    return place / SHARED / part.kind / part.key
-
-
-def _put(part: Part, archive: Path, target: Path, shared: Path | None) -> None:
-    """Makes a folder from its archive, or a link to where that is unpacked already."""
+def _put(part: Part, archive: Path, target: Path) -> None:
+    """Makes a folder from its archive."""
     files.make_folders(target.parent)
     with workshop(target.parent, lock="unpacking", prefix="unpacking-") as place:
         if target.exists():
-            return
-        # What a link led to may have gone with an older installation.
-        target.unlink(missing_ok=True)
-        if shared is not None:
-            target.symlink_to(shared)
             return
         try:
             if files.sha256(archive) != part.sha256:

@@ -21,6 +21,7 @@ from outcast.engines import (
     doctor,
     limits,
     own_modules,
+    pinned,
     processor,
     programs,
     require_compiler,
@@ -264,8 +265,8 @@ def _locked_root() -> Root:
     root = roots.find()
     if root is None:
         raise FeatureMissingError(
-            "the guest's root is missing; make it once with: outcast root build; or set "
-            "guest.root=host, which takes this machine's programs"
+            f"the guest's root is missing; {pinned.REMEDY}; or set guest.root=host, which takes "
+            "this machine's programs"
         )
     return root
 
@@ -279,14 +280,14 @@ def world_of(experiment: Experiment, kernel: Kernel, needed: Sequence[str] = ())
     """
     if experiment.guest.root == "host":
         return world.of_host(needed)
-    root, compiler_key = _locked_root(), roots.pinned_key("build")
-    ready = None if compiler_key is None else helpers.find(compiler_key)
+    root = _locked_root()
+    ready = helpers.find(pinned.OURS.build)
     if ready is None:
         compiler = roots.find("build")
         if compiler is None:
             raise FeatureMissingError(
                 "the root with the compiler is missing, which compiles our programs for the "
-                "guest; make it once with: outcast root build"
+                f"guest; {pinned.REMEDY}"
             )
         ready = helpers.provide(kernel, root, compiler)
     return world.of_root(root, code.provide(root, ready))
@@ -298,7 +299,5 @@ def kernel_of(experiment: Experiment) -> Kernel:
         return cache.find_key(experiment.kernel.build)
     kernel = cache.find()
     if kernel is None:
-        raise FeatureMissingError(
-            "the virtual engine's kernel is missing; build it once with: outcast kernel build"
-        )
+        raise FeatureMissingError(f"the virtual engine's kernel is missing; {pinned.REMEDY}")
     return kernel

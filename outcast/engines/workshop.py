@@ -7,28 +7,13 @@ import fcntl
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from outcast import files
 from outcast.errors import FeatureMissingError
 
 Made = TypeVar("Made")
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far the making of a kernel or a root has come.
-
-    Attributes:
-        done, total: steps of that stage; total is 0 where they are not counted.
-    """
-
-    stage: Literal["wait", "fetch", "unpack", "wheels", "configure", "compile", "check"]
-    done: int = 0
-    total: int = 0
-    detail: str = ""
 
 
 @contextlib.contextmanager

@@ -61,7 +61,7 @@ class Kernel(Part):
         "C files that are compiled and loaded, in this order", default=()
     )
     build: str | None = optional(
-        "the guest's kernel, by its key in `outcast kernel info`; the default is ours",
+        "the guest's kernel, by its key in `outcast guest info`; the default is ours",
         pattern=r"^[0-9a-f]{6,20}$",
     )
 

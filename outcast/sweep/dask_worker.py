@@ -50,7 +50,7 @@ class Fingerprint:
                 f"({self.code[:12]})"
             )
         if self.kernel != other.kernel:
-            there = other.kernel[:12] if other.kernel else "missing (outcast kernel build)"
+            there = other.kernel[:12] if other.kernel else "missing (scripts/guest/build)"
             return f"its kernel is {there}, not {(self.kernel or 'missing')[:12]}"
         return None
 

@@ -110,13 +110,13 @@ def differences(
     if actual.kernel != expected.kernel:
         lines.append(
             f"{name}: the guest's kernel is not the locked one: its SHA-256 is {actual.kernel}, "
-            f"and the hashes are of {expected.kernel}; allowed is what `outcast kernel build` "
+            f"and the hashes are of {expected.kernel}; allowed is what `scripts/guest/build` "
             "makes from the lock"
         )
     if actual.root != expected.root:
         lines.append(
             f"{name}: the guest's root is not the locked one: it is {actual.root}, and the hashes "
-            f"are of {expected.root}; allowed is what `outcast root build` makes from the lock"
+            f"are of {expected.root}; allowed is what `scripts/guest/build` makes from the lock"
         )
     for file in sorted({*golden.captures, *captures}):
         if file not in captures:

@@ -18,9 +18,9 @@ from outcast.engines import ledger
 from outcast.engines.guest.packed import Guest
 from outcast.engines.kernel import cache
 from outcast.engines.root import cache as roots
-from outcast.engines.root import files_list, lock
+from outcast.engines.root import files_list
 from outcast.engines.root import packed as tars
-from outcast.engines.root.unpack import settle
+from outcast.engines.root.files_list import settle
 from outcast.errors import InputError, RunError
 from outcast.experiment import load_resolved
 from outcast.records import replay as comparing
@@ -306,8 +306,13 @@ def guest(run, place, monkeypatch) -> list[Guest]:
     for path in [*unpacked.rglob("*"), unpacked]:
         os.utime(path, (files_list.TIME_S,) * 2, follow_symlinks=False)
     listed = files_list.dumps(files_list.scan(unpacked))
+    key = files_list.digest(listed)[:20]
+    (place / "new/files.tsv").write_text(listed)
+    record = {"format": 1, "lock": "l", "packages": {}}
+    (place / "new/root.json").write_text(json.dumps(record))
     (cached / "roots").mkdir()
-    root = roots.keep(unpacked, "runtime", lock.ours(), cached / "roots", listed)
+    (place / "new").rename(cached / "roots" / key)
+    root = roots.find_key(key, cached / "roots")
     layer = cached / "code" / ("c" * 20) / "layer/opt/outcast"
     layer.mkdir(parents=True)
     (layer / "inside.py").write_text("pass\n")

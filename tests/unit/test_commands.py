@@ -59,7 +59,6 @@ def test_only_one_place_starts_our_modules():
         "outcast/engines/trials.py",
         "outcast/engines/guest/world.py",
         "outcast/emulation/standalone.py",
-        "outcast/engines/root/fetch.py",
     }
     # The command line restarts itself with the options that it was started with.
     again = "outcast/cli/__init__.py"

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from outcast import __version__, experiment, files
-from outcast.engines import Lacking, choice, doctor, realtime, trials, virtual
+from outcast import experiment, files
+from outcast.engines import Lacking, choice, doctor, pinned, realtime, trials, virtual
 from outcast.engines.guest import check
-from outcast.engines.kernel import cache, recipe
+from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
-from outcast.engines.root import cache as roots
 from outcast.engines.root import files_list, mininet_package
 from outcast.engines.root.cache import Root
-from outcast.engines.root.unpack import settle
+from outcast.engines.root.files_list import settle
 from outcast.errors import ConfigError, FeatureMissingError
 from outcast.plan.planned import Planned
 
@@ -87,7 +86,7 @@ def root(tmp_path) -> Root:
     folder.mkdir(parents=True)
     (folder / "program").write_text("x", encoding="utf-8")
     listed = settle(folder)
-    place = folder.parent.with_name(roots.key_of(files_list.digest(listed)))
+    place = folder.parent.with_name(files_list.digest(listed)[:20])
     folder.parent.rename(place)
     (place / "files.tsv").write_text(listed, encoding="utf-8")
     return Root(place / "root", place.name, "lock", {"bash": "5.2"})
@@ -116,17 +115,18 @@ def test_what_the_guest_lacks_has_a_remedy(without, kernel, root):
     diagnosis = doctor.diagnose(None)
     assert not diagnosis.engines["virtual"]
     features = features_of(diagnosis)
-    wheel = f"install the wheel outcast-guest {__version__}, or run: outcast"
     for name in ("kernel", "root"):
-        assert features[f"virtual engine's {name}"].remedy == f"{wheel} {name} build"
+        assert features[f"virtual engine's {name}"].remedy == pinned.REMEDY
     without.add("mininet")
     diagnosis = doctor.diagnose(kernel, root=root)
     assert not diagnosis.engines["virtual"]
-    assert "outcast root build" in features_of(diagnosis)["Mininet's Topo, which plans"].remedy
+    assert "outcast-guest" in features_of(diagnosis)["Mininet's Topo, which plans"].remedy
 
 
 def test_the_guests_kernel_is_asked_for_all_that_it_is_built_with():
-    fragment = recipe.OURS.fragment.read_text(encoding="utf-8")
+    fragment = (Path(__file__).parents[2] / "scripts/guest/fragment.config").read_text(
+        encoding="utf-8"
+    )
     built = re.findall(r"^CONFIG_(NET_SCH|TCP_CONG)_(\w+)=y$", fragment, re.MULTILINE)
     qdiscs = {name.lower() for kind, name in built if kind == "NET_SCH"}
     controls = {name.lower() for kind, name in built if kind == "TCP_CONG"} - {"advanced"}
@@ -148,7 +148,7 @@ def test_a_damaged_guest_is_none(kernel, root):
         finding = features[f"virtual engine's {name}"]
         assert not finding.present
         assert "damaged" in finding.detail
-        assert f"outcast {name} build --again" in finding.remedy
+        assert "scripts/guest/build --again" in finding.remedy
 
 
 def test_mininet_of_the_guest_is_none_for_real_time(monkeypatch, kernel, root):

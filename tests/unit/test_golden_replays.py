@@ -55,16 +55,16 @@ def test_each_difference_is_one_line(captures, line):
 
 
 @pytest.mark.parametrize(
-    ("guest", "what", "allowed"),
+    ("guest", "what"),
     [
-        (replace(GUEST, kernel="3" * 64), "the guest's kernel is not the locked one", "kernel"),
-        (replace(GUEST, root="host"), "the guest's root is not the locked one", "root"),
+        (replace(GUEST, kernel="3" * 64), "the guest's kernel is not the locked one"),
+        (replace(GUEST, root="host"), "the guest's root is not the locked one"),
     ],
 )
-def test_another_guest_is_a_difference_even_where_captures_are_equal(guest, what, allowed):
+def test_another_guest_is_a_difference_even_where_captures_are_equal(guest, what):
     (line,) = differences(dict(GOLDEN.captures), guest)
     assert what in line
-    assert f"`outcast {allowed} build`" in line
+    assert "`scripts/guest/build`" in line
 
 
 ROOT = Path(__file__).parents[2]

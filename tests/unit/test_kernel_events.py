@@ -153,7 +153,7 @@ def test_a_kernel_without_tracers_runs_without_events_alone(tmp_path, directory)
     with Recorder((), directory, tmp_path / "missing") as recorder:
         recorder.record(1)
     with (
-        pytest.raises(FeatureMissingError, match="outcast kernel build"),
+        pytest.raises(FeatureMissingError, match="scripts/guest/build"),
         Recorder((EVENT,), directory, tmp_path / "missing"),
     ):
         pytest.fail("it recorded")

@@ -90,7 +90,7 @@ def test_completion_prints_a_script_for_the_shell(shell, capsys):
         ("outcast gue", {"guest"}),
         ("outcast run --ver", {"--verify-replay"}),
         ("outcast run --engine r", {"realtime"}),
-        ("outcast kernel ", {"build", "info"}),
+        ("outcast guest ", {"check", "info"}),
     ],
 )
 def test_bash_completes(words, offered):

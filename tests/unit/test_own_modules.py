@@ -95,7 +95,6 @@ def locked(tmp_path, monkeypatch) -> Headers:
     (tmp_path / "root").mkdir()
     root = roots.Root(tmp_path / "root", "abc", "def", {})
     monkeypatch.setattr(own_modules.roots, "find", lambda kind: root)
-    monkeypatch.setattr(own_modules.bench, "locked_compiler", lambda: "gcc-12 12.2, packages abc")
     return Headers("guest abc", HEADERS.make, kept)
 
 

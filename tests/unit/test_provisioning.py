@@ -64,7 +64,7 @@ def test_the_demo_shows_an_earlier_run_before_it_installs(kernel, tmp_path):
         (tmp_path / name).parent.mkdir()
         shutil.copy(ROOT / name, tmp_path / name)
     stub(tmp_path / "scripts/install.sh", "echo INSTALL")
-    verbs = f"case $1 in kernel) exit {int(not kernel)} ;; run) echo RUN $* ;; esac"
+    verbs = f"case $1 in guest) exit {int(not kernel)} ;; run) echo RUN $* ;; esac"
     stub(tmp_path / ".venv/bin/outcast", verbs)
 
     def shown() -> str:
@@ -94,7 +94,7 @@ def test_the_demo_shows_an_earlier_run_before_it_installs(kernel, tmp_path):
 
 def test_the_demo_ends_with_the_runs_status(tmp_path):
     stub(tmp_path / "scripts/install.sh", "")
-    stub(tmp_path / ".venv/bin/outcast", "[ $1 = kernel ]")
+    stub(tmp_path / ".venv/bin/outcast", "[ $1 = guest ]")
     shutil.copy(ROOT / "scripts/demo.sh", tmp_path / "scripts/demo.sh")
     done = subprocess.run([tmp_path / "scripts/demo.sh"], capture_output=True, text=True)
     assert (done.returncode, "demo: done" in done.stdout) == (1, False)

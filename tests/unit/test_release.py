@@ -6,11 +6,9 @@ import importlib.util
 import json
 import re
 import subprocess
-import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -24,13 +22,11 @@ import outcast
 from outcast import cli
 from outcast.engines import shipped
 from outcast.engines.kernel.cache import Kernel
-from outcast.engines.root import lock
 from outcast.engines.root.cache import Root
-from outcast.engines.root.lock import Package
 from outcast.engines.shipped import Guest
 from outcast.errors import OutcastError
 from scripts import bill_of_materials
-from tests import records
+from scripts.guest.root import LOCK
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,7 +56,7 @@ def test_the_same_commit_gives_the_same_wheel(tmp_path):
     with zipfile.ZipFile(first) as wheel:
         names = set(wheel.namelist())
         metadata = email.message_from_bytes(wheel.read(f"{stem}.dist-info/METADATA"))
-    assert "outcast/engines/root/lock.json" in names
+    assert "outcast/engines/pinned.json" in names
     assert "configs/fig3c.yaml" in names
     assert not any(name.startswith(("tests/", "docs/", "scripts/")) for name in names)
     pages = {f"{stem}.data/data/share/doc/outcast/{page}" for page in named_by_messages()}
@@ -124,9 +120,8 @@ def test_the_bill_has_every_locked_package_once():
     refs = [component["bom-ref"] for component in components]
     assert len(set(refs)) == len(refs)
     versions = {(part["name"], part["version"]) for part in components}
-    ours = lock.ours()
-    pinned = (*ours.packages("runtime"), *ours.packages("build"), ours.kernel_source)
-    assert {(package.name, package.version) for package in pinned} <= versions
+    pinned = (*LOCK["runtime"], *LOCK["build"], LOCK["kernel_source"])
+    assert {(package["name"], package["version"]) for package in pinned} <= versions
     for path in (ROOT / "scripts").glob("requirements*.lock"):
         pins = bill_of_materials.pins(path)
         assert {(name, version) for name, (version, _) in pins.items()} <= versions
@@ -146,14 +141,7 @@ def test_every_locked_package_has_hashes_and_no_host():
 
 @pytest.fixture
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "guest_wheel", ROOT / "scripts" / "guest_wheel.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    del sys.modules[spec.name]
-    return module
+    return importlib.import_module("scripts.guest.wheel")
 
 
 @pytest.fixture
@@ -184,35 +172,27 @@ def machine(script, kernel, root, tmp_path, monkeypatch) -> ModuleType:
     programs = tmp_path / "cache" / "programs" / "def"
     programs.mkdir(parents=True)
     (programs / "stream").write_bytes(b"ELF")
-    link = script.contents.Content("usr/share/doc/bash-builtins", target="bash")
+    link = script.script.Content("usr/share/doc/bash-builtins", target="bash")
     content = [
-        script.contents.Content("usr/share/doc/bash/copyright", b"GPL-3"),
-        script.contents.Content("usr/share/common-licenses/GPL-3", b"all of it"),
-        script.contents.Content("usr/bin/bash", b"ELF", True),
+        script.script.Content("usr/share/doc/bash/copyright", b"GPL-3"),
+        script.script.Content("usr/share/common-licenses/GPL-3", b"all of it"),
+        script.script.Content("usr/bin/bash", b"ELF", True),
     ]
 
-    @contextmanager
-    def fetch(pinned: Sequence[Package], where: object, into: Path) -> Iterator[Iterator[Path]]:
-        paths = [into / package.name for package in pinned]
-        for path in paths:
-            path.touch()
-        yield iter(paths)
+    def fetch(into: Path, pins: Sequence[dict[str, str]], where: object) -> None:
+        for pin in pins:
+            (into / pin["path"]).touch()
 
-    bash = records.package("bash", "5.2.15-2+b13", "amd64")
-    of_bash = bash.model_copy(update={"name": "bash-builtins"})
-    pinned = script.lock.ours().model_copy(update={"runtime": (bash, of_bash)})
-    monkeypatch.setattr(script.lock, "ours", lambda: pinned)
+    debians = [{"name": name, "path": name} for name in ("bash", "bash-builtins")]
+    monkeypatch.setattr(script.script, "LOCK", {**script.script.LOCK, "runtime": debians})
     monkeypatch.setattr(script.roots, "find", lambda: root)
     monkeypatch.setattr(script.kernels, "find", lambda: kernel)
     monkeypatch.setattr(script, "_programs_folder", lambda: programs)
-    monkeypatch.setattr(script.places, "find", lambda *arguments, **options: None)
-    monkeypatch.setattr(script.fetch, "packages", fetch)
+    monkeypatch.setattr(script.script, "fetch", fetch)
     monkeypatch.setattr(
-        script.contents,
-        "of_debian_package",
-        lambda path: iter(content if path.name == "bash" else [link]),
+        script.script, "of_package", lambda path: iter(content if path.name == "bash" else [link])
     )
-    monkeypatch.setattr(script, "_source_of", lambda path, debian: ("bash", "5.2.15-2"))
+    monkeypatch.setattr(script, "_source_of", lambda path: ("bash", "5.2.15-2"))
     return script
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import outcast
-from outcast import cli
 from outcast.engines import doctor, shipped
 from outcast.engines.root import cache, mininet_package, packed
 from outcast.engines.shipped import Guest, Part
@@ -106,48 +105,6 @@ def test_a_damaged_archive_is_refused(package, tmp_path):
     assert left_in(target.parent) == []
 
 
-def test_all_users_share_what_was_unpacked_once(package, tmp_path, monkeypatch):
-    before = os.umask(0o077)
-    try:
-        (shared,) = shipped.share()
-    finally:
-        os.umask(before)
-    assert shared == package / "unpacked" / "kernels" / "abc"
-    places = (shared, shared.parent, shared.parent.parent)
-    assert [path.stat().st_mode & 0o777 for path in places] == [0o755] * 3
-    monkeypatch.setattr(packed, "unpack", None)  # not needed any more
-    assert shipped.share() == [shared]
-    target = tmp_path / "cache" / "kernels" / "abc"
-    assert shipped.provide(target)
-    assert target.is_symlink()
-    assert target.resolve() == shared.resolve()
-    assert (target / "linux").read_bytes() == b"ELF" * 1000
-
-
-def test_a_link_to_an_installation_that_has_gone_is_replaced(package, tmp_path):
-    target = tmp_path / "kernels" / "abc"
-    target.parent.mkdir()
-    target.symlink_to(tmp_path / "gone")
-    assert shipped.provide(target)
-    assert not target.is_symlink()
-    assert (target / "linux").is_file()
-
-
-def test_the_command_prints_what_all_users_share(package, capsys, monkeypatch):
-    assert cli.invoke(["root", "share"]) == 0
-    assert capsys.readouterr().out == f"{package / 'unpacked' / 'kernels' / 'abc'}\n"
-    monkeypatch.setattr(shipped, "installed", lambda: None)
-    assert cli.invoke(["root", "share"]) == 3
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("outcast-guest is not installed in this Python; pip installs it")
-
-
-def test_sharing_needs_the_packages_folder(package):
-    (package / shipped.SHARED).touch()
-    with pytest.raises(FeatureMissingError, match="do it as the user who installed it, with 0 MB"):
-        shipped.share()
-
-
 def test_a_missing_record_is_named(package, tmp_path):
     (package / shipped.RECORD).unlink()
     with pytest.raises(InputError, match=r"guest\.json is missing"):
@@ -219,14 +176,14 @@ def test_mininet_comes_from_the_root(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_mininet")
-def test_without_mininet_the_root_is_made_first(monkeypatch):
+def test_without_mininet_the_guest_is_made_first(monkeypatch):
     class NoRoot(Exception):
         pass
 
-    def make(kind):
+    def make(progress):
         raise NoRoot
 
     monkeypatch.setattr(cache, "find", lambda: None)
-    monkeypatch.setattr("outcast.engines.root.build.build", make)
+    monkeypatch.setattr("outcast.api.guest._make", make)
     with pytest.raises(NoRoot):
         outcast.load("configs/fig3c.yaml")

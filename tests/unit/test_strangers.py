@@ -46,7 +46,7 @@ WAYS: dict[str, tuple[str, ...]] = {
 FEW = {"reproduce": 10, "assignment grade": 15}
 """Ways that are slow are given each so-manieth input of what they do not take."""
 
-TAKE_NOTHING = {"doctor", "guest", "kernel", "root", "clean", "completion"}
+TAKE_NOTHING = {"doctor", "guest", "clean", "completion"}
 YOUR_OWN = {"run", "exec", "sweep", "topo"}
 """These take a configuration as a program of the user's own (SECURITY.md)."""
 

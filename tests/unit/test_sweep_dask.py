@@ -183,7 +183,7 @@ def test_what_differs_between_machines_is_named():
     ours = Fingerprint("1", "a" * 64, "b" * 64)
     assert ours.difference(ours) is None
     assert ours.difference(Fingerprint("1", "a" * 64, None)) == (
-        "its kernel is missing (outcast kernel build), not bbbbbbbbbbbb"
+        "its kernel is missing (scripts/guest/build), not bbbbbbbbbbbb"
     )
     assert "its kernel is c" in str(ours.difference(Fingerprint("1", "a" * 64, "c" * 64)))
     assert "its outcast is 1 (dddddddddddd)" in str(

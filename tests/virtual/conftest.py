@@ -13,7 +13,7 @@ _GET_READY = _Pictures.get_ready
 @pytest.fixture(scope="session", autouse=True)
 def kernel() -> cache.Kernel:
     found = cache.find()
-    assert found is not None, "run: outcast kernel build"
+    assert found is not None, "run: scripts/guest/build"
     return found
 
 

@@ -50,7 +50,7 @@ def locked() -> World:
     kernel = cache.find()
     assert kernel is not None
     sees = world_of(experiment.load(ROOT / "configs/fig3c.yaml"), kernel)
-    assert not sees.is_host, "run: outcast root build"
+    assert not sees.is_host, "run: scripts/guest/build"
     return sees
 
 

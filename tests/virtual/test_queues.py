@@ -194,7 +194,7 @@ def outcome_of(line: str) -> tuple[str, Outcome]:
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory) -> dict[str, Outcome]:
     kernel = cache.find()
-    assert kernel is not None, "run: outcast kernel build"
+    assert kernel is not None, "run: scripts/guest/build"
     folder = tmp_path_factory.mktemp("bench")
     shutil.copy(Path(__file__).with_name("queue_bench.py"), folder)
     cases = [{"name": name, "queue": queue, "sends": s} for name, (queue, s) in CASES.items()]

@@ -18,7 +18,6 @@ from outcast import files, handed_in
 from outcast.engines.kernel.programs import Programs
 from outcast.engines.root import files_list
 from outcast.engines.root.cache import Root
-from outcast.engines.root.unpack import settle
 from outcast.engines.workshop import kept
 from outcast.errors import CommandError, InputError, RootError
 
@@ -115,7 +114,7 @@ def provide(
 
     def make(whole: Path) -> None:
         _fill(whole / _LAYER, contents, root, run or Programs())
-        files.write_text(whole / _LIST, settle(whole / _LAYER))
+        files.write_text(whole / _LIST, files_list.settle(whole / _LAYER))
 
     layer = kept(folder, key, lambda: find(key, folder), make)
     if layer is None:

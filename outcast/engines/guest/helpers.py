@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from pathlib import Path
 from outcast import files
 from outcast.emulation import in_c
 from outcast.emulation.in_c import InC
-from outcast.engines import shipped
+from outcast.engines import pinned, shipped
 from outcast.engines.guest import boot
 from outcast.engines.guest.world import World
 from outcast.engines.kernel.cache import Kernel
@@ -60,7 +61,8 @@ def find(compiler: str, folder: Path | None = None) -> dict[str, bytes] | None:
     An installed outcast-guest is unpacked first. Raises as `shipped.provide`.
     """
     place = (folder or default_folder()) / key(compiler)
-    ready = _read(place)
+    named = os.environ.get(pinned.VARIABLE) if folder is None else None
+    ready = (_read(Path(named, "programs", place.name)) if named else None) or _read(place)
     if ready is None:
         # Whoever uses the programs has read them, so nobody needs what is damaged.
         shutil.rmtree(place, ignore_errors=True)

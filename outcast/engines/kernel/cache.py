@@ -1,27 +1,19 @@
 """The kernels that this user has built.
 
-`$XDG_CACHE_HOME/outcast/kernels/KEY/` holds `linux`, `kernel.json`, and in `headers` what modules
-are compiled against. The folder gets its name by a rename when everything in it is whole, so a
-kernel that is there can be used. Nothing in it is ever changed.
+scripts/guest/build puts them into `$XDG_CACHE_HOME/outcast/kernels/KEY/`: `linux`, `kernel.json`,
+and in `headers` what modules are compiled against. Nothing in it is ever changed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import files
-from outcast.engines import shipped
+from outcast.engines import pinned, shipped
 from outcast.engines import workshop as workshops
-from outcast.engines.kernel.bench import locked_compiler
-from outcast.engines.kernel.recipe import OURS, Recipe
-from outcast.engines.root import lock
-from outcast.engines.root.lock import Package
 from outcast.errors import InputError, KernelError
 
 _PROGRAM = "linux"
@@ -35,7 +27,7 @@ class Kernel:
 
     Attributes:
         version: that package's version, or the tarball's hash.
-        recipe: the digest of the configuration and the patches; see `Recipe.digest`.
+        recipe: a hash of the configuration and the patches.
         release: what `uname -r` says in the guest.
         compiler: what compiled it; empty in kernels of before there was a lock.
         compiler_note: why this is not the lock's compiler; empty if it is.
@@ -75,41 +67,28 @@ def key(source: str, version: str, recipe: str, compiler: str) -> str:
     return hashlib.sha256(decides.encode()).hexdigest()[:20]
 
 
-def pinned_key(recipe: Recipe = OURS, pinned: Package | None = None) -> str:
-    """The key of the kernel that the lock's compiler builds from the lock's source."""
-    source = pinned or lock.ours().kernel_source
-    return key(source.name, source.version, recipe.digest, locked_compiler())
+def find(folder: Path | None = None) -> Kernel | None:
+    """The pinned kernel, or None.
 
-
-def find(
-    folder: Path | None = None, recipe: Recipe = OURS, pinned: Package | None = None
-) -> Kernel | None:
-    """The kernel of the lock's source and this recipe, or None.
-
-    Where there are two, it is the one that the lock's compiler built. An installed outcast-guest is
-    unpacked first. Raises as `shipped.provide`.
+    It is looked for in the folder that OUTCAST_GUEST names, in the cache and in an installed
+    outcast-guest, which is unpacked. Where none has it, one that this machine's own compiler built
+    from the same files serves. Raises as `shipped.provide` and `pinned.named_folder`.
     """
-    source = pinned or lock.ours().kernel_source
-    kernels = _of(source, recipe, folder)
-    locked = (folder or default_folder()) / pinned_key(recipe, source)
-    if all(kernel.compiler_note for kernel in kernels) and shipped.provide(locked):
-        kernels = _of(source, recipe, folder)
-    return min(kernels, key=lambda kernel: bool(kernel.compiler_note), default=None)
-
-
-def _of(source: Package, recipe: Recipe, folder: Path | None) -> list[Kernel]:
-    wanted = (source.name, source.version, recipe.digest)
-    return [
-        kernel
-        for kernel in find_all(folder)
-        if (kernel.source, kernel.version, kernel.recipe) == wanted
-    ]
+    ours = pinned.OURS
+    if folder is None and (named := pinned.named_folder("kernels", ours.kernel)) is not None:
+        return read(named)
+    target = (folder or default_folder()) / ours.kernel
+    kernel = read(target)
+    if kernel is not None or shipped.provide(target):
+        return kernel or read(target)
+    wanted = (ours.source, ours.version, ours.recipe)
+    return next((k for k in find_all(folder) if (k.source, k.version, k.recipe) == wanted), None)
 
 
 def find_key(beginning: str, folder: Path | None = None) -> Kernel:
     """The kernel whose key begins so. Raises as `workshops.key_beginning`."""
     kernels = {kernel.key: kernel for kernel in find_all(folder)}
-    remedy = "; outcast kernel build makes one and says its key"
+    remedy = "; scripts/guest/build makes one and says its key"
     return kernels[workshops.key_beginning(kernels, beginning, "kernel", "kernel.build: ", remedy)]
 
 
@@ -129,55 +108,8 @@ def verify(kernel: Kernel) -> None:
     if not is_whole:
         raise KernelError(
             f"the guest's kernel {kernel.program} is damaged: it is not as it was kept; "
-            "outcast kernel build --again makes it anew"
+            "scripts/guest/build --again makes it again"
         )
-
-
-def keep(kernel: Kernel, folder: Path, headers: Path | None = None) -> Kernel:
-    """Puts a built kernel into the cache, whole or not at all. Returns the cached kernel.
-
-    The program is copied; `headers`, which `headers.keep` filled, is moved.
-    """
-    target = folder / kernel.key
-    with workshops.temporary(folder) as place:
-        whole = place / "whole"
-        whole.mkdir()
-        shutil.copy2(kernel.program, whole / _PROGRAM)
-        if headers is not None:
-            headers.rename(whole / _HEADERS)
-        record = asdict(kernel)
-        del record["program"]
-        (whole / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        if target.exists():
-            # It goes with the temporary folder. Who kills us now loses no kernel to a long removal.
-            target.rename(place / "replaced")
-        whole.rename(target)
-    kept = read(target)
-    assert kept is not None
-    return kept
-
-
-@contextmanager
-def workshop(folder: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[Path]:
-    """A folder to build in. `on_wait` and what it raises are as for `workshops.workshop`.
-
-    Raises KernelError: the folder cannot be made, or the disk is full.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise KernelError(
-            f"the kernel cannot be kept: {files.describe(error)}; let XDG_CACHE_HOME name a folder "
-            "that you can write to"
-        ) from None
-    with workshops.workshop(folder, on_wait) as place:
-        try:
-            yield place
-        except OSError as error:
-            if error.filename is not None or not error.strerror:
-                raise
-            # A full disk is known only when a file is written, and then has no name.
-            raise KernelError(f"{folder}: {error.strerror}") from None
 
 
 def read(folder: Path) -> Kernel | None:

@@ -1,10 +1,9 @@
-"""The programs that fetch and build a kernel; they are started only here."""
+"""Starts this machine's programs that compile what a guest runs."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 from collections import deque
@@ -14,24 +13,11 @@ from pathlib import Path
 from outcast.emulation.commands import end_with_parent
 from outcast.errors import CommandError, FeatureMissingError
 
-NEEDED = {
-    "tar": "tar",
-    "xz": "xz-utils",
-    "patch": "patch",
-    "make": "make",
-    "gcc": "gcc and libc6-dev",
-    "strip": "binutils",
-    "flex": "flex",
-    "bison": "bison",
-    "bc": "bc",
-}
-"""This machine's compiler needs these: from each program to the Debian package that has it."""
-
 _ERROR_LINES = 12
 
 
 class Programs:
-    """Starts the programs that fetch and build. An interrupt ends one and all that it started."""
+    """Starts programs. An interrupt ends one and all that it started."""
 
     def run(
         self,
@@ -64,7 +50,7 @@ class Programs:
                 preexec_fn=end_with_parent,
             )
         except FileNotFoundError:
-            raise FeatureMissingError(missing([argv[0]])) from None
+            raise FeatureMissingError(f"{argv[0]} is missing on this machine") from None
         lines: list[str] = []
         last: deque[str] = deque(maxlen=_ERROR_LINES)
         try:
@@ -83,20 +69,3 @@ class Programs:
         if status:
             raise CommandError(argv, status, " | ".join(last))
         return "".join(lines)
-
-
-def require() -> None:
-    """Raises FeatureMissingError, which names the packages whose programs this machine lacks."""
-    lacking = [program for program in NEEDED if shutil.which(program) is None]
-    if lacking:
-        raise FeatureMissingError(missing(lacking))
-
-
-def missing(programs: Sequence[str]) -> str:
-    """The text of the error for programs that are missing."""
-    known = {**NEEDED, "apt-get": "apt"}
-    packages = ", ".join(known.get(program, program) for program in programs)
-    return (
-        f"the kernel cannot be built: {', '.join(programs)} missing; "
-        f"install the packages {packages} (scripts/install.sh does), or the wheel outcast-guest"
-    )

@@ -7,16 +7,15 @@ folder gets its name by a rename when everything in it is whole. Nothing in it i
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import files, handed_in
-from outcast.engines import shipped
-from outcast.engines.root import files_list, lock
+from outcast.engines import pinned, shipped
+from outcast.engines.pinned import Kind
+from outcast.engines.root import files_list
 from outcast.engines.root.files_list import Item
-from outcast.engines.root.lock import Kind, Lock
 from outcast.engines.workshop import key_beginning
 from outcast.errors import InputError, RootError
 from outcast.handed_in import Versioned
@@ -24,8 +23,7 @@ from outcast.handed_in import Versioned
 _ROOT = "root"
 _LIST = "files.tsv"
 _RECORD = "root.json"
-_KEY_CHARACTERS = 20
-REBUILD = "outcast root build --again makes it anew"
+REBUILD = "scripts/guest/build --again makes it again"
 
 
 class _Record(Versioned):
@@ -64,27 +62,15 @@ def default_folder() -> Path:
     return files.cache_folder() / "roots"
 
 
-def key_of(content: str) -> str:
-    """The name of a root whose list of files has this hash."""
-    return content[:_KEY_CHARACTERS]
+def find(kind: Kind = "runtime", folder: Path | None = None) -> Root | None:
+    """The pinned root, or None where this user does not have it.
 
-
-def pinned_key(kind: Kind = "runtime", pinned: Lock | None = None) -> str | None:
-    """The key of the root that the lock pins, or None where it pins none of this kind."""
-    content = (pinned or lock.ours()).content.get(kind)
-    return None if content is None else key_of(content)
-
-
-def find(
-    kind: Kind = "runtime", folder: Path | None = None, pinned: Lock | None = None
-) -> Root | None:
-    """The root that the lock pins, or None where this user does not have it.
-
-    An installed outcast-guest is unpacked first. Raises as `shipped.provide`.
+    It is looked for in the folder that OUTCAST_GUEST names, in the cache and in an installed
+    outcast-guest, which is unpacked. Raises as `shipped.provide` and `pinned.named_folder`.
     """
-    key = pinned_key(kind, pinned)
-    if key is None:
-        return None
+    key = getattr(pinned.OURS, kind)
+    if folder is None and (named := pinned.named_folder("roots", key)) is not None:
+        return _read(named)
     target = (folder or default_folder()) / key
     root = _read(target)
     return _read(target) if root is None and shipped.provide(target) else root
@@ -100,31 +86,6 @@ def find_all(folder: Path | None = None) -> list[Root]:
     """All roots, sorted by key."""
     records = sorted((folder or default_folder()).glob(f"*/{_RECORD}"))
     return [root for path in records if (root := _read(path.parent)) is not None]
-
-
-def keep(
-    unpacked: Path, kind: Kind, pinned: Lock, folder: Path, listed: str, again: bool = False
-) -> Root:
-    """Puts a root into the cache, whole or not at all. Returns the kept root.
-
-    `unpacked`, in the workshop of `folder`, is moved.
-    """
-    target = folder / key_of(files_list.digest(listed))
-    whole = unpacked.parent / "whole"
-    whole.mkdir()
-    unpacked.rename(whole / _ROOT)
-    files.write_text(whole / _LIST, listed)
-    record = _Record(lock=pinned.digest(kind), packages=pinned.versions(kind))
-    files.write_json(whole / _RECORD, record.model_dump())
-    if target.exists() and (again or _read(target) is None):
-        # A run that goes on keeps what it has open. Others find no root for a moment.
-        target.rename(unpacked.parent / "replaced")
-    with contextlib.suppress(OSError):  # another process has just kept the same one
-        whole.rename(target)
-    kept = _read(target)
-    if kept is None:
-        raise RootError(f"{target}: the root cannot be kept there")
-    return kept
 
 
 def verify(root: Root, *, every_byte: bool = False) -> None:
@@ -152,7 +113,7 @@ def _list_of(root: Root) -> str:
         listed = handed_in.read_text(root.list_path, handed_in.MOST_BYTES)
     except (OSError, InputError):
         listed = ""
-    if key_of(files_list.digest(listed)) != root.key:
+    if files_list.digest(listed)[: len(root.key)] != root.key:
         raise RootError(
             f"the guest's root {root.folder} is damaged: {root.list_path.name} is not as it was "
             f"kept; {REBUILD}"

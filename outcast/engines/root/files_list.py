@@ -129,6 +129,20 @@ def _hashed(entry: os.DirEntry[str], name: str) -> Item:
     return Item(name, bool(status.st_mode & stat.S_IXUSR), status.st_size, content)
 
 
+def settle(folder: Path) -> str:
+    """Gives everything in a finished root its mode and time. Returns the list of its files."""
+    items = scan(folder)
+    # From the inside to the outside, because a change inside renews a folder's time.
+    for item in sorted(items, key=lambda item: item.path, reverse=True):
+        path = folder / item.path
+        if not item.target:
+            os.chmod(path, item.mode)
+        os.utime(path, (TIME_S, TIME_S), follow_symlinks=False)
+    os.chmod(folder, 0o755)
+    os.utime(folder, (TIME_S, TIME_S))
+    return dumps(items)
+
+
 def first_change(folder: Path, items: Iterable[Item]) -> str | None:
     """The first path that is not as it was listed, judged without reading a file; or None.
 

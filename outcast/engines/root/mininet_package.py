@@ -11,16 +11,14 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from typing import TYPE_CHECKING
 
+from outcast.engines import pinned
 from outcast.engines.root import cache
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 NAME = "mininet"
-REMEDY = (
-    "install the wheel outcast-guest, run outcast root build, or install Debian's package mininet "
-    "and use its Python"
-)
+REMEDY = f"{pinned.REMEDY}, or install Debian's package mininet and use its Python"
 PACKAGES = "usr/lib/python3/dist-packages"
 """The folder of a Debian root in which its packages for Python stand."""
 

@@ -1,6 +1,6 @@
-"""Writes outcast/engines/root/lock.json anew: what the guest's roots are made of.
+"""Writes lock.json: what the guest's roots and its kernel are made of.
 
-    .venv/bin/python -m scripts.lock_root
+    .venv/bin/python -m scripts.guest.lock
 
 apt resolves the packages of one suite with a configuration of its own. The machine's packages and
 sources do not matter, except for the mirror's address. The wheels have the versions of
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
+import os
 import re
 import subprocess
 import sys
@@ -18,21 +20,21 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import Any
 
-from outcast import files
-from outcast.engines.kernel.programs import Programs
-from outcast.engines.root import build, cache, files_list, lock, places
-from outcast.engines.root.lock import Kind, Lock, Package, Wheel
 from scripts.bill_of_materials import canonical, pins
+from scripts.guest import root
+
+Pin = dict[str, Any]
 
 SUITE = "bookworm"
 KERNEL_SUITE = "trixie-backports"
 KERNEL_SOURCE = "linux-source-7.3"
 """From Linux 6.16 on the guest's system calls use seccomp, which is faster."""
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-PYTHON_LOCK = Path(__file__).with_name("requirements.lock")
+PYTHON_LOCK = Path(__file__).parents[1] / "requirements.lock"
 
-PACKAGES: dict[Kind, tuple[str, ...]] = {
+PACKAGES: dict[str, tuple[str, ...]] = {
     "runtime": (
         # The inner program, and what it starts.
         *("python3", "python3-distutils", "mininet", "openvswitch-switch", "iperf", "tcpdump"),
@@ -72,7 +74,7 @@ LEFT_OUT: dict[str, Sequence[str]] = {
 }
 """Packages that others depend on and that no root has, by the reason."""
 
-LEFT_OUT_OF: dict[Kind, Sequence[str]] = {"runtime": ("perl-base", "tar"), "build": ("perl-base",)}
+LEFT_OUT_OF: dict[str, Sequence[str]] = {"runtime": ("perl-base", "tar"), "build": ("perl-base",)}
 
 WHEELS = (
     *("annotated-types", "networkx", "pydantic", "pydantic-core", "pyroute2", "PyYAML"),
@@ -94,7 +96,6 @@ class Apt:
 
     def __init__(self, folder: Path, mirror: str, suite: str) -> None:
         self._folder = folder
-        self._run = Programs()
         for name in ("state/lists/partial", "cache/archives/partial"):
             (folder / name).mkdir(parents=True)
         (folder / "suite.sources").write_text(
@@ -113,48 +114,48 @@ class Apt:
         self._ask("apt-get", "update", "--quiet")
         (self.release,) = (folder / "state/lists").glob("*InRelease")
 
-    def closure(self, names: Sequence[str], left_out: Sequence[str]) -> list[Package]:
+    def closure(self, names: Sequence[str], left_out: Sequence[str]) -> list[Pin]:
         """The packages and all they depend on, as if what is left out were there already."""
         self._pretend(left_out)
         said = self._ask("apt-get", "install", "--simulate", "--no-install-recommends", *names)
         chosen = [f"{name}={version}" for name, version in _INSTALLED.findall(said)]
-        return sorted(self.show(chosen), key=lambda package: package.name)
+        return sorted(self.show(chosen), key=lambda package: str(package["name"]))
 
     def _pretend(self, names: Sequence[str]) -> None:
         """Says that these packages are installed, and that they depend on nothing."""
         stanzas = self.show(names) if names else []
         (self._folder / "status").write_text(
             "".join(
-                f"Package: {package.name}\nStatus: hold ok installed\nMulti-Arch: foreign\n"
-                f"Architecture: {package.architecture}\nVersion: {package.version}\n"
+                f"Package: {package['name']}\nStatus: hold ok installed\nMulti-Arch: foreign\n"
+                f"Architecture: {package['architecture']}\nVersion: {package['version']}\n"
                 "Maintainer: none\nDescription: none\n\n"
                 for package in stanzas
             )
         )
 
-    def show(self, names: Sequence[str]) -> list[Package]:
+    def show(self, names: Sequence[str]) -> list[Pin]:
         """These packages, each in the newest version of the suite."""
         said = self._ask("apt-cache", "show", "--no-all-versions", *names)
         return [_package(stanza) for stanza in said.strip().split("\n\n")]
 
     def _ask(self, *argv: str) -> str:
-        return self._run.run(
-            argv,
-            cwd=self._folder,
-            environment={"APT_CONFIG": str(self._folder / "apt.conf")},
+        environment = {**os.environ, "APT_CONFIG": str(self._folder / "apt.conf"), "LC_ALL": "C"}
+        done = subprocess.run(
+            argv, cwd=self._folder, env=environment, stdout=subprocess.PIPE, text=True, check=True
         )
+        return done.stdout
 
 
-def _package(stanza: str) -> Package:
+def _package(stanza: str) -> Pin:
     fields = dict(re.findall(r"^(\S+): (.*)$", stanza, re.MULTILINE))
-    return Package(
-        name=fields["Package"],
-        version=fields["Version"],
-        architecture=fields["Architecture"],
-        sha256=fields["SHA256"],
-        size=int(fields["Size"]),
-        path=fields["Filename"],
-    )
+    return {
+        "name": fields["Package"],
+        "version": fields["Version"],
+        "sha256": fields["SHA256"],
+        "size": int(fields["Size"]),
+        "architecture": fields["Architecture"],
+        "path": fields["Filename"],
+    }
 
 
 def snapshot_of(release: Path) -> str:
@@ -164,7 +165,7 @@ def snapshot_of(release: Path) -> str:
     return parsedate_to_datetime(match[1]).strftime("%Y%m%dT%H%M%SZ")
 
 
-def locked_wheels(folder: Path) -> Iterator[Wheel]:
+def locked_wheels(folder: Path) -> Iterator[Pin]:
     """The wheels for the root's Python, downloaded into a folder."""
     pinned = pins(PYTHON_LOCK)
     folder.mkdir(exist_ok=True)
@@ -183,57 +184,45 @@ def locked_wheels(folder: Path) -> Iterator[Wheel]:
     for path in sorted(folder.glob("*.whl"), key=lambda path: path.name.lower()):
         name, version = path.name.split("-")[:2]
         data = path.read_bytes()
-        yield Wheel(
-            name=name,
-            version=version,
-            file=path.name,
-            sha256=hashlib.sha256(data).hexdigest(),
-            size=len(data),
-        )
-
-
-def content(kind: Kind, pinned: Lock, mirror: str) -> str:
-    """The hash of a root's list of files, after making it."""
-    where = places.Places(mirrors=(mirror,))
-    with tempfile.TemporaryDirectory() as name:
-        _, listed = build.unpack(kind, pinned, where, Path(name), Programs())
-    return files_list.digest(listed)
+        yield {
+            "name": name,
+            "version": version,
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "size": len(data),
+            "file": path.name,
+        }
 
 
 def main() -> None:
     """Resolves, makes both roots, writes the lock."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mirror", help="a mirror of Debian, instead of the one of apt's sources")
-    mirror = parser.parse_args().mirror
+    where = argparse.Namespace(mirror=[], snapshot=None, packages=None)
+    mirror = parser.parse_args().mirror or root.addresses(where)[0]
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        mirror = mirror or places.of_apt(Programs(), work)[0]
-        (work / "wheels").mkdir()
         apt = Apt(work / "apt", mirror, SUITE)
         of_kernel = Apt(work / "kernel", mirror, KERNEL_SUITE)
         (kernel_source,) = of_kernel.show([KERNEL_SOURCE])
         all_left_out = [name for names in LEFT_OUT.values() for name in names]
-        resolved = {
-            kind: apt.closure(names, [*all_left_out, *LEFT_OUT_OF[kind]])
-            for kind, names in PACKAGES.items()
+        root.LOCK |= {
+            "suite": SUITE,
+            # The suite of the roots is frozen. So the later time has all that both have.
+            "snapshot": max(snapshot_of(apt.release), snapshot_of(of_kernel.release)),
+            **{
+                kind: apt.closure(names, [*all_left_out, *LEFT_OUT_OF[kind]])
+                for kind, names in PACKAGES.items()
+            },
+            "wheels": [*locked_wheels(work / "wheels")],
+            "kernel_source": kernel_source,
         }
-        pinned = lock.read().model_copy(
-            update={
-                "suite": SUITE,
-                # The suite of the roots is frozen. So the later time has all that both have.
-                "snapshot": max(snapshot_of(apt.release), snapshot_of(of_kernel.release)),
-                "runtime": tuple(resolved["runtime"]),
-                "build": tuple(resolved["build"]),
-                "wheels": tuple(locked_wheels(work / "wheels")),
-                "kernel_source": kernel_source,
-            }
-        )
-    pinned = pinned.model_copy(
-        update={"content": {kind: content(kind, pinned, mirror) for kind in PACKAGES}}
-    )
-    files.write_json(lock.PATH, pinned.model_dump())
-    for kind in PACKAGES:
-        print(kind, len(pinned.packages(kind)), "packages, key", cache.key_of(pinned.content[kind]))
+        where.mirror = [mirror]
+        for kind in PACKAGES:
+            root.fetch(work / "files", root.pinned(kind), where)
+            root.LOCK["content"][kind] = root.lay_out(kind, work / "files", work / kind)
+            print(kind, len(root.LOCK[kind]), "packages, key", root.LOCK["content"][kind][:20])
+    text = json.dumps(root.LOCK, indent=1) + "\n"
+    Path(__file__).with_name("lock.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,19 +18,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import outcast
+from outcast.engines import pinned
 from outcast.engines.guest import helpers
 from outcast.engines.kernel import cache as kernels
 from outcast.engines.kernel.cache import Kernel
-from outcast.engines.kernel.programs import Programs
-from outcast.engines.kernel.recipe import OURS
 from outcast.engines.root import cache as roots
-from outcast.engines.root import contents, fetch, lock, packed, places
+from outcast.engines.root import packed
 from outcast.engines.root.cache import Root
-from outcast.engines.root.lock import Package
 from outcast.engines.shipped import PACKAGE, PROJECT, RECORD, Guest, Part
 from outcast.errors import OutcastError
 from outcast.files import sha256
+from scripts.guest import root as script
 
+HERE = Path(__file__).parent
 DOCUMENTATION = "usr/share/doc/"
 COMMON_LICENSES = "usr/share/common-licenses/"
 LICENSE_NAME = re.compile("(?:LICEN[CS]E|COPYING|NOTICE|AUTHORS)", re.IGNORECASE)
@@ -84,7 +84,7 @@ def main() -> int:
     try:
         lay_out(arguments.folder, arguments.packages)
     except OutcastError as error:
-        print(f"guest_wheel: {error}", file=sys.stderr)
+        print(f"wheel: {error}", file=sys.stderr)
         return error.exit_status
     return 0
 
@@ -93,7 +93,7 @@ def lay_out(folder: Path, packages: Path | None) -> None:
     """Writes the tree. Raises OutcastError where something is missing."""
     root, kernel = roots.find(), kernels.find()
     if root is None or kernel is None:
-        raise OutcastError("the kernel or the root is missing; run: outcast kernel build")
+        raise OutcastError("the kernel or the root is missing; run: scripts/guest/build")
     if kernel.compiler_note:
         raise OutcastError(f"the kernel {kernel.key} was {kernel.compiler_note}")
     package = folder / PACKAGE
@@ -115,9 +115,11 @@ def lay_out(folder: Path, packages: Path | None) -> None:
 
 
 def _programs_folder() -> Path:
-    compiler = roots.key_of(lock.ours().content["build"])
+    compiler = pinned.OURS.build
     if helpers.find(compiler) is None:
-        raise OutcastError("our programs in C are not compiled; run: outcast kernel build")
+        raise OutcastError(
+            "our programs in C are not compiled; a run of the virtual engine does it"
+        )
     return helpers.default_folder() / helpers.key(compiler)
 
 
@@ -145,23 +147,21 @@ def _pack(source: Path, kind: str, key: str, package: Path) -> Part:
 def _write_licenses(package: Path, root: Root, kernel: Kernel, packages: Path | None) -> None:
     """Writes every package's licence, and where the source of everything can be had."""
     licenses = package / "licenses"
-    pinned = lock.ours()
     rows = []
     shared: dict[str, str] = {}
-    run = Programs()
+    debians = script.LOCK["runtime"]
     with tempfile.TemporaryDirectory(prefix="outcast-guest-wheel-") as name:
-        work = Path(name)
-        where = places.find(run, work, pinned.snapshot, places.Named(packages=packages))
-        with fetch.packages(pinned.packages("runtime"), where, work) as paths:
-            for debian, path in zip(pinned.packages("runtime"), paths, strict=True):
-                shared |= _take_licenses(path, debian.name, licenses)
-                rows.append(_source_of(path, debian))
-                path.unlink()
+        where = argparse.Namespace(mirror=[], snapshot=None, packages=packages)
+        script.fetch(Path(name), debians, where)
+        for debian in debians:
+            path = Path(name, debian["path"].rpartition("/")[2])
+            shared |= _take_licenses(path, debian["name"], licenses)
+            rows.append(_source_of(path))
     for name, other in shared.items():
         _copy(licenses / "debian" / other / "copyright", licenses / "debian" / name / "copyright")
-    for debian in pinned.packages("runtime"):
-        if not (licenses / "debian" / debian.name / "copyright").is_file():
-            raise OutcastError(f"the package {debian.name} has no file of its licence")
+    for debian in debians:
+        if not (licenses / "debian" / debian["name"] / "copyright").is_file():
+            raise OutcastError(f"the package {debian['name']} has no file of its licence")
     for path in sorted(root.folder.rglob("*.dist-info/**/*")):
         if path.is_file() and LICENSE_NAME.match(path.name):
             of = next(above.stem for above in path.parents if above.suffix == ".dist-info")
@@ -170,7 +170,7 @@ def _write_licenses(package: Path, root: Root, kernel: Kernel, packages: Path | 
         _copy(path, licenses / "linux" / path.name)
     sources = package / "sources"
     sources.mkdir()
-    for path in (*OURS.patches, OURS.fragment):
+    for path in (*sorted((HERE / "patches").glob("*.patch")), HERE / "fragment.config"):
         shutil.copyfile(path, sources / path.name)
     (package / "SOURCES.md").write_text(_sources_text(rows, kernel), encoding="utf-8")
 
@@ -182,7 +182,7 @@ def _take_licenses(path: Path, name: str, licenses: Path) -> dict[str, str]:
         The package and the other one whose copyright file is its own, where a link says so.
     """
     shared = {}
-    for content in contents.of_debian_package(path):
+    for content in script.of_package(path):
         if content.target and content.path == f"{DOCUMENTATION}{name}":
             shared[name] = content.target
         if content.data is None:
@@ -203,7 +203,7 @@ def _copy(path: Path, target: Path) -> None:
     shutil.copyfile(path, target)
 
 
-def _source_of(path: Path, debian: Package) -> tuple[str, str]:
+def _source_of(path: Path) -> tuple[str, str]:
     """The source package of a Debian package, with its version, as deb-control(5) has them."""
     command = ["dpkg-deb", "--showformat=${source:Package} ${source:Version}", "--show", str(path)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -212,12 +212,12 @@ def _source_of(path: Path, debian: Package) -> tuple[str, str]:
 
 
 def _sources_text(sources: Iterable[tuple[str, str]], kernel: Kernel) -> str:
-    pinned = lock.ours()
+    lock = script.LOCK
     lines = [
         "# Where the source code is",
         "",
-        f"Debian's source packages are in its archive ({pinned.suite}, main), and for good in its",
-        f"snapshot archive at {pinned.snapshot}. `apt-get source NAME=VERSION` fetches one.",
+        f"Debian's source packages are in its archive ({lock['suite']}, main), and for good in its",
+        f"snapshot archive at {lock['snapshot']}. `apt-get source NAME=VERSION` fetches one.",
         "",
         "| source package | version |",
         "|---|---|",
@@ -228,7 +228,7 @@ def _sources_text(sources: Iterable[tuple[str, str]], kernel: Kernel) -> str:
         "",
         "The wheels come from the Python package index, which has the sources beside them:",
         "",
-        *(f"* {wheel.name} {wheel.version}" for wheel in pinned.wheels),
+        *(f"* {wheel['name']} {wheel['version']}" for wheel in lock["wheels"]),
         "",
         f"Our own programs in C are in the package outcast-testbed {outcast.__version__}, in",
         "`outcast/emulation/`.",

@@ -1,0 +1,195 @@
+"""scripts/guest/build and root.py: what is pinned, fetched and laid out."""
+
+import argparse
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "scripts" / "guest"
+_SPEC = importlib.util.spec_from_file_location("guest_root", FOLDER / "root.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+guest: Any = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(guest)
+
+
+def member(name: str, data: bytes = b"", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
+    """A member of a tar file; `fields` are those of TarInfo."""
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info, data
+
+
+def debian_package(members: Sequence[tuple[tarfile.TarInfo, bytes]]) -> bytes:
+    """The bytes of a package that installs these members."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz") as archive:
+        for info, data in members:
+            archive.addfile(info, io.BytesIO(data))
+    text = b"!<arch>\n"
+    for name, data in {"debian-binary": b"2.0\n", "data.tar.xz": packed.getvalue()}.items():
+        text += f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n".encode()
+        text += data + b"\n" * (len(data) % 2)
+    return text
+
+
+DASH = debian_package(
+    [
+        member("./bin", type=tarfile.DIRTYPE, mode=0o755),
+        member("./bin/dash", b"\x7fELF dash", mode=0o755),
+        member("./bin/sh", type=tarfile.SYMTYPE, linkname="dash"),
+        member("./usr/bin/mawk", b"\x7fELF mawk", mode=0o4755),
+        member("./usr/bin/again", type=tarfile.LNKTYPE, linkname="./usr/bin/mawk"),
+        member("./lib64/ld.so", type=tarfile.SYMTYPE, linkname="/lib/x86_64-linux-gnu/libc.so.6"),
+        member("./lib/x86_64-linux-gnu/libc.so.6", b"\x7fELF libc", mode=0o755),
+        member("./usr/share/libc-bin/nsswitch.conf", b"hosts: files\n"),
+        member("./usr/share/doc/dash/copyright", b"BSD"),
+        member("./usr/share/doc/dash/changelog.gz", b"long"),
+    ]
+)
+PIN = {
+    "name": "dash",
+    "version": "1:1.0-1",
+    "sha256": hashlib.sha256(DASH).hexdigest(),
+    "size": len(DASH),
+    "path": "pool/main/d/dash/dash_1%3a1.0-1_amd64.deb",
+}
+
+
+def places(**given: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{"mirror": [], "snapshot": None, "packages": None, **given})
+
+
+def test_the_package_knows_the_keys_of_what_the_script_makes():
+    """After a change of the lock, a patch or the configuration:
+    scripts/guest/build --keys >outcast/engines/pinned.json"""
+    done = subprocess.run([FOLDER / "build", "--keys"], capture_output=True, text=True, check=True)
+    pinned = FOLDER.parents[1] / "outcast" / "engines" / "pinned.json"
+    assert json.loads(done.stdout) == json.loads(pinned.read_text())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--patch", "missing.patch"], "--patch missing.patch: there is no such file"),
+        (["--packages", "nowhere"], "--packages nowhere: there is no such folder"),
+        (["--frob"], "Usage: scripts/guest/build"),
+    ],
+)
+def test_wrong_options_are_refused(words, said, tmp_path):
+    done = subprocess.run(
+        [FOLDER / "build", *words], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_a_package_is_laid_out_as_if_it_were_installed(tmp_path):
+    (tmp_path / "dash.deb").write_bytes(DASH)
+    root = tmp_path / "root"
+    root.mkdir()
+    tree = guest.Tree(root)
+    for content in guest.of_package(tmp_path / "dash.deb"):
+        tree.place(content)
+    tree.finish()
+    listed = guest.settle(root)
+    assert (root / "bin/sh").read_bytes() == b"\x7fELF dash"
+    assert os.readlink(root / "bin") == "usr/bin"
+    assert os.readlink(root / "usr/lib64/ld.so") == "../lib/x86_64-linux-gnu/libc.so.6"
+    assert (root / "usr/share/doc/dash/copyright").read_bytes() == b"BSD"
+    assert not (root / "usr/share/doc/dash/changelog.gz").exists()
+    assert os.readlink(root / "usr/bin/awk") == "mawk"
+    assert not (root / "usr/bin/nc").is_symlink()
+    assert (root / "etc/nsswitch.conf").read_text() == "hosts: files\n"
+    assert b"/usr/lib/x86_64-linux-gnu/libc.so.6\0" in (root / "etc/ld.so.cache").read_bytes()
+    assert (root / "usr/bin/again").stat().st_nlink == 1
+    assert (root / "usr/bin/mawk").stat().st_mode & 0o7777 == 0o755
+    assert "l\t-\t-\tdash\tusr/bin/sh\n" in listed
+    assert listed.splitlines() == sorted(listed.splitlines(), key=lambda line: line.split("\t")[4])
+
+
+def test_two_packages_may_hold_one_path_only_alike(tmp_path):
+    """None writes through a link of another."""
+    tree = guest.Tree(tmp_path)
+    for content in (guest.Content("usr/x", b"same"), guest.Content("bin")):
+        tree.place(content)
+    tree.place(guest.Content("usr/x", b"same"))
+    tree.place(guest.Content("usr/link", target="/etc"))
+    for other in (guest.Content("usr/x", b"other"), guest.Content("usr/link/passwd", b"root::0")):
+        with pytest.raises(SystemExit, match=r"two packages have another usr/(x|link)"):
+            tree.place(other)
+
+
+def test_the_linker_finds_libraries_in_its_own_order():
+    """The order of _dl_cache_libcmp, by which the linker searches its cache."""
+    for greater, less in (
+        ("libc.so.10", "libc.so.9"),
+        ("libcrypto.so.3", "libcrypt.so.1"),
+        ("libdbus-1.so.3", "libdb-5.3.so"),
+        ("lib2.so", "liba.so"),
+    ):
+        assert guest._compare(greater, less) > 0 > guest._compare(less, greater)
+    assert guest._compare("libm.so.6", "libm.so.6") == 0
+
+
+def test_a_folder_of_packages_needs_no_network(tmp_path):
+    given = tmp_path / "given"
+    given.mkdir()
+    # Browsers and wget save the names of an epoch differently.
+    (given / "dash_1:1.0-1_amd64.deb").write_bytes(DASH)
+    guest.fetch(tmp_path / "into", [PIN], places(packages=given))
+    (fetched,) = (tmp_path / "into").iterdir()
+    assert fetched.read_bytes() == DASH
+    # What is there already is not fetched again.
+    guest.fetch(tmp_path / "into", [PIN], places())
+
+
+def test_another_file_than_the_pinned_one_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(guest, "TRIES", 1)
+    mirror = tmp_path / "mirror"
+    path = mirror / PIN["path"].replace("%3a", ":")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(DASH[:-1] + b"x")
+    address = mirror.as_uri()
+    with pytest.raises(SystemExit, match=r"dash_.*: another file than lock\.json pins; name anoth"):
+        guest.fetch(tmp_path / "into", [PIN], places(mirror=[address]))
+    path.unlink()
+    with pytest.raises(SystemExit, match=r"cannot be fetched: .*No such file"):
+        guest.fetch(tmp_path / "into", [PIN], places(mirror=[address]))
+    assert not list((tmp_path / "into").iterdir())
+
+
+def test_the_lock_names_files_of_one_archive_and_no_host():
+    assert "://" not in (FOLDER / "lock.json").read_text(encoding="utf-8")
+    for kind in ("runtime", "build"):
+        packages = guest.LOCK[kind]
+        assert packages == sorted(packages, key=lambda package: package["name"])
+        assert all(package["path"].startswith("pool/main/") for package in packages)
+    names = {pin["name"] for pin in guest.pinned("runtime")}
+    assert {"mininet", "openvswitch-switch", "iperf", "pydantic", "os_ken"} <= names
+    assert not {"ryu", "numpy", "polars", "matplotlib", "gcc-12"} & names
+
+
+def test_the_recipe_has_what_the_experiments_name():
+    text = (FOLDER / "fragment.config").read_text()
+    words = [word for word in text.split() if word.startswith("CONFIG_")]
+    assert len(words) == len(set(words))
+    for name in ("RED", "SFQ", "HTB", "TBF", "NETEM", "FQ", "CODEL", "FQ_CODEL", "PIE", "CAKE"):
+        assert f"CONFIG_NET_SCH_{name}=y" in words
+    for name in ("BIC", "CUBIC", "DCTCP", "BBR", "VEGAS", "HTCP"):
+        assert f"CONFIG_TCP_CONG_{name}=y" in words
+    patches = {path.name for path in (FOLDER / "patches").glob("*.patch")}
+    assert len({name[:4] for name in patches}) == len(patches) > 20
+    optional = (FOLDER / "patches" / "optional").read_text().splitlines()
+    assert {line.partition(":")[0] for line in optional} <= patches
