@@ -107,7 +107,8 @@ def _values(content: bytes, slots: Container[str]) -> tuple[dict[Any, Any], dict
     values: dict[Any, Any] = {}
     refused: dict[str, str] = {}
     begins = list(_KEY.finditer(text))
-    for found, end in zip(begins, [*(each.start() for each in begins[1:]), len(text)], strict=True):
+    ends = [*(each.start() for each in begins), len(text)][1:]
+    for found, end in zip(begins, ends, strict=True):
         key = found[2]
         if key in values or key in refused:
             refused[key] = f"{FILE}: {key}: stands twice"

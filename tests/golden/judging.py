@@ -59,7 +59,7 @@ JUDGING = [
         ("interval: packets before it", "run_analysis",
          "return (at_ns >= self.start_ns) & (at_ns < self.end_ns)", "return at_ns < self.end_ns"),
         ("interval: rows of flows", "run_analysis",
-         "number: rows[interval.has(at_ns[rows])]", "number: rows"),
+         "number: rows[counts[rows]]", "number: rows"),
     ),
     *_of(
         *("analysis", ("limits", "socket_samples")),
@@ -215,7 +215,6 @@ JUDGING = [
          "capture = Run(truth).summary.capture\n    if not capture.trusted:", "if False:"),
         ("evidence: another analysis of a replay", "evidence",
          "        if differences:\n            return", "        if False:\n            return"),
-        ("evidence: captures of idle ports", "evidence", "if size >= least", "if True"),
         ("evidence: a capture without a hash", "seal", " | captures - hashed", ""),
         ("evidence: what was added", "seal", "for name in differences.added", "for name in ()"),
         ("evidence: counters of a replay", "replayed",

@@ -116,9 +116,7 @@ def test_a_class_can_share_its_parameters(tmp_path, capsys):
     words = ["assignment", "new", "C", "--same-parameters", "-o", str(place)]
     words += [word for student in students for word in ("--student", student)]
     assert cli.invoke(words) == 0
-    assert "grading 8 submissions makes up to 8 runs again for each, and up to 5" in (
-        capsys.readouterr().out
-    )
+    capsys.readouterr()
     klass = Class(place)
     assert len({klass.issued(student).parameters["rivals"] for student in students}) == 1
     assert len({klass.issued(student).seed for student in students}) == 8
