@@ -31,7 +31,7 @@ from outcast.analysis.join import fragments, identities, verdicts
 from outcast.analysis.join.clock import Clock
 from outcast.analysis.join.clocks import Clocks, estimate
 from outcast.analysis.join.directions import ASIDE, CAME, LEFT, UNTOLD, Directions, tell
-from outcast.analysis.join.matching import Matched, match
+from outcast.analysis.join.matching import Matched, match, match_changed
 from outcast.analysis.join.packets import PARTS, Packets, Side, merge, number_flows, part_of
 from outcast.analysis.join.pairs import Pairs, pair_up, sample
 from outcast.analysis.join.service import MOST_UNSEEN, Limits, Whole, others_of, whole
@@ -249,7 +249,7 @@ def join(
         settings,
         "checksum" in parts,
     )
-    matched, moved_ns = _match(hop, came, leaving, settings, parts, clocks, options)
+    matched, moved_ns, notes = _match(hop, came, leaving, settings, parts, clocks, options)
     egress = verdicts.egress_of(matched, hop.flows, len(outputs))
     verdict, note = verdicts.judge(
         matched, hop.flows, egress, watched, options.max_sojourn_ns, options.apart
@@ -275,6 +275,7 @@ def join(
         clocks=tuple(clocks.notes if clocks else ()),
         sources=replace(
             sources,
+            notes=(*sources.notes, *notes),
             late_ns=verdicts.late_ns(matched, stray),
             alike=verdicts.alike(matched),
         ),
@@ -351,10 +352,11 @@ def _match(
     parts: tuple[str, ...],
     clocks: Clocks | None,
     options: JoinOptions,
-) -> tuple[Matched, tuple[int, int]]:
+) -> tuple[Matched, tuple[int, int], list[str]]:
     """Merges the inputs and the outputs, by their corrected stamps, and matches their packets.
 
-    Returns also by how much arrivals were moved, and how much later than they left they may come.
+    Returns also by how much arrivals were moved, how much later than they left they may come, and
+    a line on each output by which packets left that were changed on the way.
     """
 
     def side(index: int, counts: Sequence[Bool | None], is_last: bool) -> Side:
@@ -371,7 +373,18 @@ def _match(
     matched = match(
         arrivals, departures, sizes, options.max_sojourn_ns, options.apart, tolerance_ns
     )
-    return matched, (matched.settle() if is_corrected else 0, tolerance_ns)
+    notes = []
+    if not options.one_way:
+        rows = match_changed(matched, options.max_sojourn_ns, tolerance_ns)
+        by = np.bincount(departures[0].port[matched.order.left_as[rows]], minlength=sizes[2])
+        notes = [
+            f"{hop.captures[index].port}: {count:,} packets left with the flow, IP id and sequence "
+            "number of packets that came in, but not with the same checksum, flags or payload "
+            "length. They were changed on the way, as by a flipped bit, and count as forwarded"
+            for index, count in zip(hop.outputs, by.tolist(), strict=True)
+            if count
+        ]
+    return matched, (matched.settle() if is_corrected else 0, tolerance_ns), notes
 
 
 def _require_packets(outputs: Sequence[PortCapture], may_be_empty: bool) -> None:

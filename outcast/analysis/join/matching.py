@@ -11,6 +11,8 @@ from outcast.analysis.compiled import I8, I32, I64, U64, Bool, Scalar, compiled
 from outcast.analysis.join.packets import Packets
 
 NEVER = np.iinfo(np.int64).min // 2
+MOST_TAGS = 8
+"""By so many bytes frames differ of which a hop added or took VLAN tags."""
 
 
 class _Came(NamedTuple):
@@ -231,3 +233,38 @@ def match(
         order,
     )
     return Matched(arrivals, arriving, departures, leaving, order)
+
+
+def match_changed(matched: Matched, max_sojourn_ns: int, tolerance_ns: int) -> I64:
+    """Matches packets that were changed on the way; returns the rows of their arrivals.
+
+    Nothing equal left, and nothing equal had come in, but flow, IP id and sequence number are the
+    same, and no other packet has them.
+    """
+    order, arrivals, departures = matched.order, matched.arrivals, matched.departures
+    missing, alone = np.flatnonzero(order.left_as < 0), np.flatnonzero(order.came_as < 0)
+    if not missing.size or not alone.size:
+        return missing[:0]
+    missing = missing[~np.isin(matched.arriving[missing], matched.leaving)]
+    alone = alone[~np.isin(matched.leaving[alone], matched.arriving)]
+    names = _names(arrivals)
+    shared, *rows = np.intersect1d(names[missing], _names(departures)[alone], return_indices=True)
+    came, left = missing[rows[0]], alone[rows[1]]
+    (_, counts), (_, left_counts) = (
+        np.unique(side[np.isin(side, shared)], return_counts=True)
+        for side in (names, _names(departures))
+    )
+    waits = departures.stamp_ns[left] - arrivals.stamp_ns[came]
+    longest = min(max_sojourn_ns, 2 * int(order.extremes[0]) + 1_000_000)
+    longer = np.abs(departures.frame_bytes[left] - arrivals.frame_bytes[came])
+    is_one = (counts == 1) & (left_counts == 1) & (arrivals.ip_id[came] != 0)
+    is_one &= (waits >= -tolerance_ns) & (waits <= longest) & (longer <= MOST_TAGS)
+    came, left = came[is_one], left[is_one]
+    order.left_as[came], order.came_as[left] = left, came
+    return np.asarray(came, np.int64)
+
+
+def _names(packets: Packets) -> U64:
+    """A number for each packet's flow, IP id and sequence number."""
+    ids = packets.flow.astype(np.uint64) << np.uint64(16) | packets.ip_id
+    return np.asarray(ids * np.uint64(0x9E3779B97F4A7C15) + packets.seq, np.uint64)
