@@ -11,6 +11,7 @@ from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure import queue
 from outcast.analysis.measure.by_length import lost_by_length
 from outcast.api.joins import join_captures
+from outcast.errors import UntrustedError
 from tests.golden.model import PCAP_HEADER
 from tests.golden.packets import P, capture, joined
 
@@ -218,3 +219,10 @@ def test_other_packets_are_not_changed_ones(why, tmp_path):
     found = _join(tmp_path, came, left)
     assert not [line for line in found.remarks if "changed on the way" in line]
     assert found.joined.counts.unexplained == 1
+
+
+def test_exchanged_sides_of_one_port_each_are_named(tmp_path):
+    came = [P(1000 * n, seq=9000 * n, ip_id=n) for n in range(1, 500)]
+    left = [replace(one, at_us=one.at_us + 20) for one in came]
+    with pytest.raises(UntrustedError, match="before they came in at a"):
+        _join(tmp_path, left, came)

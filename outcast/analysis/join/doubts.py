@@ -54,6 +54,13 @@ def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int)
         # A queue with priorities or classes holds some packets up alone, as a wrong clock seems to.
         wrong = "If they cannot, the clock of one of the captures is wrong"
         return [Refusal(Reason.UNDECIDED, f"{text}. {wrong}")]
+    if 2 * joined.sources.backwards > joined.counts.left:
+        sides = (" and ".join(names) for names in (joined.outputs, joined.inputs))
+        text = "{} of the {} packets that left by {} left before they came in at {}".format(
+            f"{joined.sources.backwards:,}", f"{joined.counts.left:,}", *sides
+        )
+        why = "Probably inputs and outputs are exchanged, or their clocks differ"
+        return [Refusal(Reason.DIRECTION, f"{text}. {why}")]
     return [
         *_merged_frames(joined),
         *_one_way(joined, captures, told),

@@ -117,6 +117,7 @@ class Sources:
         is_assembled: whether fragments were put together, so that packets are not what queues hold.
         late_ns: how long ago an equal packet had come in, for each departure that nothing else
             explains, though longer ago than `max_sojourn_ns` allows.
+        backwards: how many packets left before they came in.
         alike: the rows of arrivals that did not leave and are equal to what left before them.
     """
 
@@ -129,6 +130,7 @@ class Sources:
     differing: tuple[str, ...] = ()
     is_assembled: bool = False
     late_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    backwards: int = 0
     alike: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
@@ -277,6 +279,7 @@ def join(
             sources,
             notes=(*sources.notes, *notes),
             late_ns=verdicts.late_ns(matched, stray),
+            backwards=verdicts.backwards(matched),
             alike=verdicts.alike(matched),
         ),
     )

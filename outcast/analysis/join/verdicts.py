@@ -277,8 +277,18 @@ def _find_alike(
 
 def late_ns(matched: Matched, stray: I8) -> I64:
     """The waits of departures whose own arrival is too long ago; see `Sources.late_ns`."""
+    waits = _waits(matched, np.flatnonzero(stray == Stray.UNEXPLAINED))
+    return waits[waits > 0]
+
+
+def backwards(matched: Matched) -> int:
+    """How many packets left before they came in, as where inputs and outputs are exchanged."""
+    return int((_waits(matched, np.flatnonzero(matched.order.came_as < 0)) < 0).sum())
+
+
+def _waits(matched: Matched, alone: I64) -> I64:
+    """The waits of these departures if they are what came in and did not leave."""
     arriving, leaving = matched.arriving, matched.leaving
-    alone = np.flatnonzero(stray == Stray.UNEXPLAINED)
     missing = np.flatnonzero(matched.order.left_as < 0)
     if not alone.size or not missing.size:
         return np.empty(0, np.int64)
@@ -288,7 +298,7 @@ def late_ns(matched: Matched, stray: I8) -> I64:
     waits: I64 = (
         matched.departures.stamp_ns[alone[equal]] - matched.arrivals.stamp_ns[order[at[equal]]]
     )
-    return waits[waits > 0]
+    return waits
 
 
 def count(verdict: I8, note: I8, stray: I8) -> Counts:
