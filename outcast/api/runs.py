@@ -188,7 +188,8 @@ class Run(records.Run):
         """Makes this run again with another fate of one packet or of some, all else the same.
 
         Args:
-            packet: a row of `table("packets")`, from 0, or several; None changes the fate of none.
+            packet: a row of `table("packets", whole=True)`, from 0, or several; None changes the
+                fate of none.
             fate: `forward`, `drop`, `mark`, `keep`, or a delay as `delay=5us`: one for all packets,
                 or one for each.
             directory: a new or empty folder; None names it by the packet, beside this run.

@@ -94,7 +94,7 @@ def test_what_the_router_sends_itself_is_told_apart(make):
 def test_random_drops_are_called_so(make):
     folder, _ = make("random")
     result = join_captures(ports=files(folder), routed=True)
-    (text,) = [text for text in result.remarks if "at random" in text]
+    (text,) = [text for text in result.remarks if "So no full queue" in text]
     assert text.startswith("R: ")
     assert not any("captures lack packets" in text for text in result.remarks)
     assert all(estimate.limit_at_least is None for estimate in result.estimates)

@@ -40,7 +40,9 @@ def test_what_hosts_without_a_flow_to_them_get_counts_too(settings, tmp_path):
     capture = run.summary.capture
     assert capture.trusted, capture.reasons
     assert 0 < capture.inferred_drops == capture.qdisc_drops
-    table = run.table("packets").with_columns(pl.col("egress", "verdict").cast(pl.String))
+    table = run.table("packets", whole=True).with_columns(
+        pl.col("egress", "verdict").cast(pl.String)
+    )
     for port in run.manifest.bottlenecks:
         output = read_capture(
             port.egress, run.directory.captures / f"{port.egress}.out.pcap", foreign=False

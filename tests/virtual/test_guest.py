@@ -22,9 +22,9 @@ from outcast import experiment, netlink
 from outcast.emulation.queues.port import tbf_options
 from outcast.engines.guest import boot as guest
 from outcast.engines.guest import world
+from outcast.engines.guest.features import prepare as prepare_check
 from outcast.engines.guest.world import World
 from outcast.engines.kernel import cache
-from outcast.engines.kernel.build import prepare_check
 from outcast.engines.virtual import world_of
 from outcast.errors import GuestError
 from outcast.experiment.queues.drop_tail import Tbf

@@ -64,7 +64,9 @@ def test_every_number_is_of_the_interval(staggered):
     assert (summary.start_s, summary.end_s) == (0.4, 1.0)
     reached_ns = pl.col("t_in") - staggered.manifest.traffic.t_start_ns + DELAY_NS
     inside = reached_ns.is_between(START_NS, END_NS, closed="left")
-    table = staggered.table("packets").with_columns(pl.col("verdict", "ingress").cast(pl.String))
+    table = staggered.table("packets", whole=True).with_columns(
+        pl.col("verdict", "ingress").cast(pl.String)
+    )
     lost = table.filter(verdict="dropped")
     assert 0 < lost.filter(inside).height < lost.height == summary.capture.qdisc_drops
     for port, drops in summary.drops.items():

@@ -81,7 +81,7 @@ def run(tmp_path_factory) -> outcast.Run:
 
 def test_only_flows_are_seen_and_the_same_seed_gives_the_same_bytes(run, tmp_path):
     assert run.trusted, run.reasons
-    packets = run.table("packets")
+    packets = run.table("packets", whole=True)
     assert set(packets["src"].cast(pl.String)) == {"fd00::a00:2", "fd00::a00:3", "fd00::a00:4"}
     assert set(packets["ip_id"]) == {0}
     assert families(run) == {6}
@@ -111,7 +111,7 @@ def test_programs_of_both_families_and_names(tmp_path):
                 "host": "h1",
                 "files": ["client.py"],
                 "command": ["python3", "client.py", word],
-                "start": f"{10 * number}ms",
+                "start": f"{20 * number}ms",
             }
             for number, word in enumerate(("{h4}", "{h4.ipv4}", "{h4.ipv6}", "h4"))
         ),
@@ -175,7 +175,7 @@ def test_workloads_of_every_kind(addressing, tmp_path):
     assert done.filter(pl.col("kind").is_in(["incast", "shuffle"]))["t_end"].null_count() == 0
     stream = done.row(by_predicate=pl.col("kind") == "constant_rate", named=True)
     assert stream["datagrams_received"] == pytest.approx(625, abs=20)
-    full = run.table("packets").filter(pl.col("payload").is_in([1428, 1448]))
+    full = run.table("packets", whole=True).filter(pl.col("payload").is_in([1428, 1448]))
     by_ipv6 = pl.col("src").cast(pl.String).str.contains(":")
     assert (
         full["payload"] == full.select(pl.when(by_ipv6).then(1428).otherwise(1448)).to_series()
@@ -210,11 +210,11 @@ def test_a_blackout_drops_packets_of_ipv6(tmp_path):
 
 
 def test_a_packet_gets_another_fate(run, tmp_path):
-    packets = run.table("packets").with_row_index()
+    packets = run.table("packets", whole=True).with_row_index()
     dropped = packets.filter(pl.col("verdict").cast(pl.String) == "dropped", pl.col("t_in") > 0)
     at = int(dropped["index"][0])
     done = run.whatif(at, "forward", tmp_path / "forward", progress=False)
-    verdicts = done.run.table("packets")["verdict"].cast(pl.String)
+    verdicts = done.run.table("packets", whole=True)["verdict"].cast(pl.String)
     assert verdicts[at] == "forwarded"
     before = packets["verdict"].cast(pl.String)[:at]
     assert verdicts[:at].to_list() == before.to_list()
@@ -222,7 +222,11 @@ def test_a_packet_gets_another_fate(run, tmp_path):
 
 def test_the_kernels_events_name_packets_and_flows(run):
     outcast.trace(run.path, progress=False)
-    dropped = run.table("packets").filter(pl.col("verdict").cast(pl.String) == "dropped").height
+    dropped = (
+        run.table("packets", whole=True)
+        .filter(pl.col("verdict").cast(pl.String) == "dropped")
+        .height
+    )
     table = pl.read_parquet(run.path / "trace/qdisc_drop.parquet")
     at_bottleneck = table.filter(pl.col("packet").is_not_null())
     assert at_bottleneck.height == dropped

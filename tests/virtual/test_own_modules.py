@@ -49,7 +49,7 @@ def test_drop_tail_with_packets_between_two_drops(tmp_path, gap):
     settings = ["duration=100ms", "analysis.windows=[]", "noise.profile=exact"]
     settings += [f"queue.options=[16384, {gap}]"]
     guest_runs.run(config, tmp_path / "run", *settings)
-    packets = outcast.open_run(tmp_path / "run").table("packets")
+    packets = outcast.open_run(tmp_path / "run").table("packets", whole=True)
     columns = packets.select("ingress", "queue_bytes", "frame", "verdict")
     owed: Counter[str] = Counter()
     passed: Counter[str] = Counter()

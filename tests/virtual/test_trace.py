@@ -42,7 +42,7 @@ def test_the_run_made_again_is_the_same_run(traced):
 def test_events_are_at_the_captures_nanosecond(traced):
     run = traced.run
     t_start_ns = run.manifest.traffic.t_start_ns
-    packets = run.table("packets").with_row_index("packet")
+    packets = run.table("packets", whole=True).with_row_index("packet")
     packets = packets.with_columns(pl.col("ingress", "egress").cast(pl.String))
     came_in = run.table("trace/netif_receive_skb").join(packets, on="packet")
     came_in = came_in.filter(pl.col("port") == pl.col("ingress"))
@@ -56,7 +56,9 @@ def test_events_are_at_the_captures_nanosecond(traced):
 
 
 def test_every_drop_has_its_reason(traced):
-    dropped = traced.run.table("packets").with_row_index("packet").filter(verdict="dropped")
+    dropped = (
+        traced.run.table("packets", whole=True).with_row_index("packet").filter(verdict="dropped")
+    )
     assert dropped.height > 0
     drops = traced.run.table("trace/kfree_skb").filter(pl.col("packet").is_not_null())
     assert set(dropped["packet"]) <= set(drops["packet"])

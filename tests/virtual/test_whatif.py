@@ -66,7 +66,7 @@ def captures(run: outcast.Run) -> dict[str, str]:
 
 def rows(run: outcast.Run, **wanted: Any) -> list[int]:
     """The rows of packets after the start with so much payload that they are data."""
-    packets = run.table("packets").with_row_index()
+    packets = run.table("packets", whole=True).with_row_index()
     start_ns = run.manifest.traffic.t_start_ns
     chosen = packets.filter(pl.col("t_in") > start_ns, pl.col("payload") > 1000, **wanted)
     return chosen["index"].to_list()
@@ -92,7 +92,7 @@ def test_keep_is_the_same_run_with_every_queue(kind, tmp_path):
     changed = what_if(first.path, wanted, tmp_path / "changed", progress=False)
     assert changed.run.trusted
     assert captures(changed.run) != captures(first)
-    verdicts = changed.run.table("packets")["verdict"]
+    verdicts = changed.run.table("packets", whole=True)["verdict"]
     assert verdicts[packet] == "dropped"
     assert all(verdicts[row] == "forwarded" for row in lost[:1])
 
@@ -120,9 +120,9 @@ def test_a_planted_drop_is_undone(run, tmp_path):
     packet = random.Random(1).choice(rows(run, verdict="forwarded"))
     forced = run.whatif(packet, "drop", tmp_path / "forced")
     start_ns = run.manifest.traffic.t_start_ns
-    at_ns = run.table("packets")["t_in"][packet] - start_ns
+    at_ns = run.table("packets", whole=True)["t_in"][packet] - start_ns
     assert forced.record.parts_ns >= at_ns
-    assert forced.run.table("packets")["verdict"][packet] == "dropped"
+    assert forced.run.table("packets", whole=True)["verdict"][packet] == "dropped"
     undone = forced.run.whatif(packet, "forward", tmp_path / "undone")
     assert captures(undone.run) == captures(run)
     assert undone.record.changed == forced.record.changed
@@ -143,7 +143,10 @@ def test_a_packet_is_held(run, tmp_path):
     start_ns = run.manifest.traffic.t_start_ns
     entered = held.run.table("queue").filter(packet=packet)["t"]
     assert entered[0] == fate.queued_ns + start_ns
-    assert held.run.table("packets")["t_out"][packet] >= run.table("packets")["t_in"][packet] + 2e6
+    assert (
+        held.run.table("packets", whole=True)["t_out"][packet]
+        >= run.table("packets", whole=True)["t_in"][packet] + 2e6
+    )
 
 
 def test_a_packet_is_marked(run, tmp_path):
@@ -174,7 +177,7 @@ def test_a_link_loses_a_segment(run, link, tmp_path):
     assert other.run.summary.losses.ports[port].lost["link"] == 1
     assert outcast.replay(other.run.path).equal
     # The segment is sent again, and an intervention of an intervention keeps what was lost.
-    sent = other.run.table("packets").filter(flow=0, seq=lost.seq, ip_id=lost.ip_id)
+    sent = other.run.table("packets", whole=True).filter(flow=0, seq=lost.seq, ip_id=lost.ip_id)
     assert sent.height == (0 if link == "first" else 1)
     kept = other.run.whatif(rows(other.run)[200], "keep", tmp_path / "kept")
     assert captures(kept.run) == captures(other.run)
@@ -184,11 +187,13 @@ def test_a_probe_has_another_fate(tmp_path):
     """The kernel knows packets of ICMP by their IP identification."""
     probe = [{"from": "h1", "to": "h2", "every": "5ms"}]
     first = made(tmp_path / "run", probes=probe)
-    probes = first.table("packets").with_row_index().filter(sport=0, verdict="forwarded")
+    probes = (
+        first.table("packets", whole=True).with_row_index().filter(sport=0, verdict="forwarded")
+    )
     packet = probes["index"][probes.height // 2]
     assert captures(first.whatif(packet, "keep", tmp_path / "kept").run) == captures(first)
     dropped = first.whatif(packet, "drop", tmp_path / "dropped")
-    assert dropped.run.table("packets")["verdict"][packet] == "dropped"
+    assert dropped.run.table("packets", whole=True)["verdict"][packet] == "dropped"
     with pytest.raises(ConfigError, match="was dropped anyway"):
         dropped.run.whatif(packet, "drop", tmp_path / "never")
     with pytest.raises(ConfigError, match="is inside the run"):

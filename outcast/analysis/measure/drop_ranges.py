@@ -60,7 +60,11 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
         here = joined.egress == output
         alone = int((repaired.is_alone & here).sum())
         # What was sent again was lost, so the output's capture does not lack it.
-        empty = dropped & here & (queue.found_packets == 0) & ~repaired.is_proven
+        # Where nothing shows what the queue held, it may have been empty.
+        is_shown = joined.shows_content(output)
+        empty = dropped & here & ~repaired.is_proven
+        if is_shown:
+            empty &= queue.found_packets == 0
         before = int((here & (joined.note == Note.BEFORE_OUTPUT)).sum())
         known_lacks = max(alone, before, lacks_of_input[number[name]] if name in number else 0)
         is_doubtful = bool(known_lacks or empty.any())
@@ -82,10 +86,13 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
             lacks_in = lacks_of_input[row] if most > counted else 0
             at_empty = int((empty & mine).sum())
             if at_empty and not lacks_in and not known_lacks:
+                found, cause = "an empty queue", "a policer, a filter, a bad cable or an AQM"
+                if not is_shown:
+                    found, cause = "a queue of which nothing shows what it held", "the output"
                 text += (
-                    f" and {most:,}: {at_empty:,} of them found an empty queue, and nobody sent "
-                    "their data again, as of UDP. So a policer, a filter, a bad cable or an AQM "
-                    f"dropped them, or {name}'s capture lacks them"
+                    f" and {most:,}: {at_empty:,} of them found {found}, and nobody sent their "
+                    f"data again, as of UDP. So {cause} dropped them, or {name}'s capture lacks "
+                    "them"
                 )
             else:
                 or_else = _OR_ELSE if empty.any() else ""
