@@ -88,7 +88,7 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
             if at_empty and not lacks_in and not known_lacks:
                 found, cause = "an empty queue", "a policer, a filter, a bad cable or an AQM"
                 if not is_shown:
-                    found, cause = "a queue of which nothing shows what it held", "the output"
+                    found, cause = "a queue whose content nothing shows", "something on the way"
                 text += (
                     f" and {most:,}: {at_empty:,} of them found {found}, and nobody sent their "
                     f"data again, as of UDP. So {cause} dropped them, or {name}'s capture lacks "
