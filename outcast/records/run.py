@@ -32,7 +32,8 @@ from outcast.records.tables import read_table, refusing, scan_table
 
 IN_INTERVAL = "in_interval"
 """The column of the tables OF_INTERVAL: whether a row counts in the summary."""
-OF_INTERVAL = ("packets", "blackouts")
+OF_INTERVAL = {"packets": "packet", "blackouts": "blackout"}
+"""These tables, and the column that numbers their rows where some are left out."""
 
 _MOST_IN_LABEL = 2
 """The most groups that a port's label names; of more it tells the number."""
@@ -174,15 +175,20 @@ class Run:
         """Opens a table by its name. Only the columns and rows that are used are read.
 
         Of `packets` and `blackouts` it has the rows of the interval that the summary covers, and
-        all of them if `whole`. Numbers of packets and blackouts are rows of the whole table.
+        all of them if `whole`. Numbers of packets and blackouts are rows of the whole table, so the
+        column `packet` or `blackout` has them where rows are left out.
         """
         table = scan_table(self._table_file(name))
-        return table if whole or not self._has_interval(name, table) else table.filter(IN_INTERVAL)
+        if whole or not self._has_interval(name, table):
+            return table
+        return table.with_row_index(OF_INTERVAL[name]).filter(IN_INTERVAL)
 
     def table(self, name: str, whole: bool = False) -> pl.DataFrame:
         """Reads a table by its name; `whole` is as for `scan`."""
         table = read_table(self._table_file(name))
-        return table if whole or not self._has_interval(name, table) else table.filter(IN_INTERVAL)
+        if whole or not self._has_interval(name, table):
+            return table
+        return table.with_row_index(OF_INTERVAL[name]).filter(IN_INTERVAL)
 
     def _has_interval(self, name: str, table: pl.DataFrame | pl.LazyFrame) -> bool:
         """Whether rows of the table count or not. Raises InputError if it does not say so."""

@@ -226,7 +226,7 @@ def test_a_table_that_is_not_there_names_those_that_are(finished):
         run.table("x")
     assert run.tables == sorted(path.stem for path in finished.glob("*.parquet"))
     for name in run.tables:
-        assert run.table(name).equals(pl.read_parquet(finished / f"{name}.parquet"))
+        assert run.table(name, whole=True).equals(pl.read_parquet(finished / f"{name}.parquet"))
 
 
 def test_a_figure_displays_itself(finished):
