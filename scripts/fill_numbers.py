@@ -330,7 +330,6 @@ NOT_LOOKED_AT: Mapping[str, str] = {
     "docs/envelope.md": "tests/physics/run.py writes it from runs",
     STATES: "commands and versions",
     "docs/report.md": "its table of speed is printed by benchmarks/report.py",
-    "docs/design/parallel.md": "a study, made once; benchmarks/parallel/ prints its numbers",
 }
 """Pages, and folders of pages, that may have numbers without a mark, and why."""
 
