@@ -90,14 +90,6 @@ def with_profiles(text: str) -> str:
     return _PROFILES.sub(lambda match: match[1] + "\n".join(rows) + match[2], text)
 
 
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-
-
-def markdown_alone() -> str:
-    """Returns docs/config.md without its links, for students, who get no other page of the docs."""
-    return _LINK.sub(r"\1", markdown())
-
-
 def _definitions(part: Schema, schema: Schema) -> Iterator[Schema]:
     """Yields the models that a value can have: one, several with a `kind`, or a list's items."""
     if "items" in part:
@@ -221,7 +213,6 @@ def main() -> None:
     """Writes the files into this module's checkout."""
     root = Path(__file__).parents[1]
     (root / "docs/config.md").write_text(markdown(), encoding="utf-8")
-    (root / "outcast/assignment/pages/config.md").write_text(markdown_alone(), encoding="utf-8")
     (root / "configs/schema.json").write_text(schema_text(), encoding="utf-8")
     noise = root / "docs/noise.md"
     noise.write_text(with_profiles(noise.read_text("utf-8")), encoding="utf-8")

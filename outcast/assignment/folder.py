@@ -32,7 +32,8 @@ MOST_BYTES = 16 << 30
 """Grading copies a submission's runs, so they have a limit. The tasks give a hundredth of it."""
 
 _PAGES = Path(__file__).parent / "pages"
-"""Pages of the documentation that a student needs; scripts/reference.py makes them."""
+"""Pages of the documentation that a student needs: links to the files in docs/."""
+_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 _HEADER = """\
 # What was issued to you. Change nothing here: grading compares it with the ticket.
@@ -167,7 +168,9 @@ def fill(folder: Path, identity: Identity, exercise: Exercise) -> Folder:
     for name, text in texts.items():
         write_text(folder / name, text)
     for page in sorted(_PAGES.glob("*.md")):
-        shutil.copyfile(page, folder / page.name)
+        # Its links lead to pages that a student's folder lacks.
+        text = _LINK.sub(r"\1", page.read_text(encoding="utf-8"))
+        write_text(folder / page.name, text)
     return Folder(folder)
 
 
