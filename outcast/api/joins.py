@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from outcast.analysis.capture.carried import take_off_mirrors
 from outcast.analysis.capture.copies import remove_few
 from outcast.analysis.capture.grid import grid_ns
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, Columns
@@ -219,7 +218,6 @@ def join_files(request: Asked, shared: Collection[Path], *, common: bool = False
         )
     captures = dict(zip(files, read_captures(files, shared=shared), strict=True))
     joining.require_interfaces(captures.values(), shared)
-    take_off_mirrors(list(captures.values()))
     aside = [line for capture in captures.values() for line in remove_few(capture, MOST_SHARE)]
     aside += _keep_common(list(captures.values())) if common else []
     unit_ns = max((grid_ns(capture.columns.stamp_ns) for capture in captures.values()), default=1)

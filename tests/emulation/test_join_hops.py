@@ -5,7 +5,6 @@ a firewall that drops at random; and the router's packets as other tools capture
 """
 
 import shutil
-import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,10 +18,6 @@ from tests.emulation import hops
 
 LEAST_DROPS = 50
 """So many drops a scene has to have to show anything."""
-PPPOE, MPLS, IPV4, IPV6 = 0x8864, 0x8847, 0x0800, 0x86DD
-PPP_NUMBERS = {IPV4: 0x0021, IPV6: 0x0057}
-MAC_BYTES = 12
-RECORD = struct.Struct("=IIII")
 
 Make = Callable[[str], tuple[Path, dict[str, int]]]
 
@@ -154,37 +149,3 @@ def test_several_interfaces_cut_apart(make, tmp_path):
     require_exact(
         join_captures(ports=dict(zip(hops.HOSTS, paths, strict=True)), routed=True), counted
     )
-
-
-def encapsulated(source: Path, target: Path, kind: int) -> Path:
-    """Rewrites a capture as if its port were of PPPoE (RFC 2516) or of MPLS (RFC 3032)."""
-    raw = source.read_bytes()
-    parts, at = [raw[:24]], 24
-    while at < len(raw):
-        seconds, fraction, captured, length = RECORD.unpack_from(raw, at)
-        frame = raw[at + RECORD.size : at + RECORD.size + captured]
-        at += RECORD.size + captured
-        macs, within = frame[:MAC_BYTES], frame[MAC_BYTES + 2 :]
-        (number,) = struct.unpack_from("!H", frame, MAC_BYTES)
-        if kind == PPPOE:
-            rest = length - MAC_BYTES - 2 + 2
-            header = struct.pack("!HBBHHH", kind, 0x11, 0, 7, rest, PPP_NUMBERS[number])
-        else:
-            # A label, traffic class 0, bottom of the stack, TTL 63.
-            header = struct.pack("!HI", kind, 17 << 12 | 1 << 8 | 63)
-        frame = macs + header + within
-        added = len(header) - 2
-        parts += [RECORD.pack(seconds, fraction, captured + added, length + added), frame]
-    target.write_bytes(b"".join(parts))
-    return target
-
-
-@pytest.mark.parametrize("kind", [PPPOE, MPLS])
-def test_a_port_of_another_encapsulation(kind, make, tmp_path):
-    folder, counted = make("router")
-    ports = files(folder)
-    plain = join_captures(ports=ports, routed=True)
-    ports["R"] = encapsulated(ports["R"], tmp_path / "R.pcap", kind)
-    result = join_captures(ports=ports, routed=True)
-    require_exact(result, counted)
-    assert packet_rows(result) == packet_rows(plain)

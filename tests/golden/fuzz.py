@@ -9,7 +9,6 @@ checks its indices.
 
 import argparse
 import gzip
-import lzma
 import random
 import resource
 import struct
@@ -19,7 +18,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import lz4.frame
 import numpy as np
 import zstandard
 
@@ -36,8 +34,6 @@ MEMORY_BYTES = 800 << 20
 COMPRESSORS: tuple[Callable[[bytes], bytes], ...] = (
     gzip.compress,
     zstandard.compress,
-    lz4.frame.compress,
-    lzma.compress,
 )
 
 
@@ -63,38 +59,25 @@ def seeds() -> list[bytes]:
             made.append(_pcap(order, magic, link, [head + body[cut:] for body in bodies]))
         for order in "<>":
             made.append(_pcapng(order, link, [head + body[cut:] for body in bodies]))
-    carried = [*bodies, *(_mirrored(frames[0]))]
-    records = [_erf(body, number) for number, body in enumerate(carried)]
-    made.append(b"".join(records))
-    for order, link, packets in (("<", 1, carried), (">", 197, records)):
-        made.append(_pcapng(order, link, packets))
-        made.append(_pcap(order, 0xA1B23C4D, link, packets))
+    carried = [*bodies, *(_carried(frames[0]))]
+    for order in "<>":
+        made.append(_pcapng(order, 1, carried))
+        made.append(_pcap(order, 0xA1B23C4D, 1, carried))
     return [*made, *(compress(made[1]) for compress in COMPRESSORS)]
 
 
-def _mirrored(frame: bytes) -> list[bytes]:
-    """The frame as ERSPAN I, II and III, GRE and VXLAN carry it, the last over IPv6."""
+def _carried(frame: bytes) -> list[bytes]:
+    """The frame as ERSPAN, GRE, VXLAN, MPLS and PPPoE carry it, VXLAN over IPv6."""
     gre = bytes.fromhex("450003e800010000402f0000c0000201c0000209")
     four = frame[:12] + b"\x08\0" + gre
     six = frame[:12] + bytes.fromhex("86dd60000000 03e8 1140") + bytes(32)
     return [
-        four + bytes.fromhex("000088be") + frame,
         four + bytes.fromhex("100088be00000001 1005200100000042") + frame,
-        four + bytes.fromhex("100022eb00000001 200500010011223300000000") + frame,
-        four + bytes.fromhex("100022eb00000001 200500010011223300000801") + bytes(8) + frame[14:],
         four + bytes.fromhex("b0006558 0000000000000007 00000001") + frame,
         six + bytes.fromhex("c35012b503e80000 0800000000000700") + frame,
+        frame[:12] + bytes.fromhex("8847 00011140") + frame[14:],
+        frame[:12] + bytes.fromhex("8864 110000010000 0021") + frame[14:],
     ]
-
-
-def _erf(frame: bytes, number: int) -> bytes:
-    """A record of Ethernet; every third has an extension header."""
-    extension = bytes(8) if number % 3 == 0 else b""
-    body = extension + b"\0\0" + frame + bytes(4)
-    body += bytes(-len(body) % 8)
-    kind = 2 | (0x80 if extension else 0)
-    head = struct.pack("<II", number << 20, 5)
-    return head + struct.pack(">BBHHH", kind, 4, 16 + len(body), 0, len(frame) + 4) + body
 
 
 def _pcap(order: str, magic: int, link: int, bodies: list[bytes]) -> bytes:
@@ -146,6 +129,14 @@ def damage(content: bytes, rng: random.Random) -> bytes:
     return bytes(hurt)
 
 
+def damaged(bases: list[bytes], rng: random.Random) -> bytes:
+    """One of the captures, damaged before or after it is compressed, or not compressed."""
+    content = damage(rng.choice(bases), rng)
+    if rng.random() < 0.2:
+        content = damage(rng.choice(COMPRESSORS)(content), rng)
+    return content
+
+
 def read(path: Path, fill: int) -> PortCapture | str:
     """Reads a capture while the reader's unused memory is filled. Returns the refusal, if any."""
     begin = records._Source.__init__
@@ -161,6 +152,16 @@ def read(path: Path, fill: int) -> PortCapture | str:
         return str(error)
     finally:
         records._Source.__init__ = begin
+
+
+def warm(bases: list[bytes], folder: Path) -> None:
+    """Reads captures that are whole, so that compiling at the first use does not count as slow."""
+    for base in [*bases, *bases]:
+        try:
+            check(base, folder)
+        except AssertionError as error:
+            if "slow" not in str(error):
+                raise
 
 
 def check(content: bytes, folder: Path) -> None:
@@ -204,19 +205,10 @@ def main() -> None:
             path = Path(name) / "hostile"
             path.write_bytes(base)
             assert not isinstance(read(path, 0), str), read(path, 0)
-        # Compiling at the first use must not count.
-        for _ in range(2):
-            for base in bases:
-                try:
-                    check(base, Path(name))
-                except AssertionError as error:
-                    if "slow" not in str(error):
-                        raise
+        warm(bases, Path(name))
         ends = time.monotonic() + wanted.seconds
         while time.monotonic() < ends:
-            content = damage(rng.choice(bases), rng)
-            if rng.random() < 0.2:
-                content = damage(rng.choice(COMPRESSORS)(content), rng)
+            content = damaged(bases, rng)
             try:
                 check(content, Path(name))
             except BaseException:

@@ -27,9 +27,8 @@ SPREADS = ("one", "turns", "draw", "flow", "host", "moves")
 hash of their flow or of their hosts, or by one port until it fails."""
 TUNNELS = ("gre", "ipip", "vxlan", "geneve", "gtp", "teb")
 """What the far ports' packets are in."""
-CARRIED = ("none", "none", "begins", "begins", "passes", "mirrored")
-"""Whether packets are in no tunnel, in one that begins at the switch or passes it, or are plain and
-captured by mirrors that put them into it."""
+CARRIED = ("none", "none", "none", "begins", "begins", "passes")
+"""Whether packets are in no tunnel, or in one that begins at the switch or passes it."""
 EPOCH_NS = 1_700_000_000 * 10**9
 SNAPLEN = 160
 
@@ -205,11 +204,8 @@ def _mac(host: int) -> bytes:
     return bytes([2, 0, 0, 0, 0, host])
 
 
-def frame(packet: Sent, ttl: int, tunnel: str, mirror: int = 0) -> bytes:
-    """The first bytes of a frame as it is captured; `tunnel` is what it is in there, if anything.
-
-    A mirror gives all frames the same ends, and numbers them from `mirror` on.
-    """
+def frame(packet: Sent, ttl: int, tunnel: str) -> bytes:
+    """The first bytes of a frame as it is captured; `tunnel` is what it is in, if anything."""
     src, dst = (bytes([10, 0, 0, host]) for host in (packet.src, packet.dst))
     rest = packet.size - 34
     body = struct.pack(">HHHHI", packet.port, packet.port, rest, 7, packet.number)
@@ -227,19 +223,16 @@ def frame(packet: Sent, ttl: int, tunnel: str, mirror: int = 0) -> bytes:
         "gtp": (17, struct.pack(">HHHHBBHI", 2152, 2152, 0, 0, 0x30, 255, packet.size - 14, 77)),
     }[tunnel]
     ends = bytes([172, 16, 0, 1]), bytes([172, 16, 0, 2])
-    if packet.src in SERVERS and not mirror:
+    if packet.src in SERVERS:
         ends = ends[::-1]
     size = len(head) + packet.size - 14
-    return link + _ip(*ends, packet.number * 7 + mirror, protocol, 64, head + inner, size)
+    return link + _ip(*ends, packet.number * 7, protocol, 64, head + inner, size)
 
 
-def _captured(scene: Scene, packet: Sent, ttl: int, is_far: bool, port: str) -> tuple[int, bytes]:
+def _captured(scene: Scene, packet: Sent, ttl: int, is_far: bool) -> tuple[int, bytes]:
     """The bytes of a captured frame, and the first of them."""
-    size = scene.size(packet, is_far)
-    if scene.carried != "mirrored":
-        return size, frame(packet, ttl, scene.tunnel if scene.is_inside(is_far) else "")
-    tunnel = scene.tunnel if scene.tunnel in ("vxlan", "teb") else "vxlan"
-    return size + _added(tunnel), frame(packet, ttl, tunnel, 1 + sum(port.encode()))
+    tunnel = scene.tunnel if scene.is_inside(is_far) else ""
+    return scene.size(packet, is_far), frame(packet, ttl, tunnel)
 
 
 def joined(scene: Scene, folder: Path) -> Join:
@@ -253,12 +246,12 @@ def joined(scene: Scene, folder: Path) -> Join:
     for turn, packet in enumerate(scene.sent):
         from_far, to_far = packet.src in SERVERS, packet.dst in SERVERS
         came_by = CLIENTS.get(packet.src) or _path(scene, packet, turn, 10**18, draw)
-        seen = _captured(scene, packet, 64, from_far, came_by)
+        seen = _captured(scene, packet, 64, from_far)
         way = "in" if came_by in scene.halves else "any"
         files[came_by, way].append((packet.at_ns, *seen))
         out, left_ns = scene.out[packet], scene.left_ns[packet]
         if left_ns is not None:
-            gone = _captured(scene, packet, 64 - scene.routed, to_far, out)
+            gone = _captured(scene, packet, 64 - scene.routed, to_far)
             way = "out" if out in scene.halves else "any"
             files[out, way].append((left_ns, *gone))
     sides: dict[str, dict[str, Path]] = {"in": {}, "out": {}, "any": {}}

@@ -12,9 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scapy.all import IP, TCP, Dot1AD, Dot1Q, Ether, PcapWriter, PPPoE, Raw
-from scapy.contrib.mpls import MPLS, EoMCW
-from scapy.layers.ppp import PPP
+from scapy.all import IP, TCP, Dot1AD, Dot1Q, Ether, PcapWriter, Raw
 
 from outcast import analysis
 from outcast.analysis.capture.pcap import read_capture
@@ -318,18 +316,8 @@ def ether(kind: int, rest: bytes) -> bytes:
 LAYERS = {
     "plain": (1, bytes(INNER / PACKET)),
     "QinQ": (1, bytes(INNER / Dot1AD(vlan=5) / Dot1Q(vlan=7) / PACKET)),
-    "PPPoE": (1, bytes(INNER / PPPoE(sessionid=1) / PPP(proto=0x21) / PACKET)),
-    "MPLS": (1, bytes(INNER / MPLS(label=16, s=0, ttl=9) / MPLS(label=17, s=1, ttl=9) / PACKET)),
-    "pseudowire": (1, bytes(INNER / MPLS(label=18, s=1, ttl=9) / EoMCW() / INNER / PACKET)),
-    "802.1ah": (1, ether(0x88E7, b"\0\0\0\5" + ether(0x0800, BYTES))),
-    "E-tag": (1, ether(0x893F, bytes(6) + struct.pack("!H", 0x0800) + BYTES)),
-    "FabricPath": (1, ether(0x8903, bytes(2) + ether(0x0800, BYTES))),
     "BSD loopback": (0, struct.pack("<I", 2) + BYTES),
     "OpenBSD loopback": (108, struct.pack(">I", 2) + BYTES),
-    "PPP": (9, b"\xff\x03\x00\x21" + BYTES),
-    "PPP without address": (9, b"\x00\x21" + BYTES),
-    "Cisco HDLC": (104, b"\x0f\x00\x08\x00" + BYTES),
-    "NFLOG": (239, struct.pack("<IHH4sHH", 2, 8, 1, b"abcd", 4 + len(BYTES), 9) + BYTES),
 }
 
 

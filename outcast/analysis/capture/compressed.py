@@ -1,31 +1,22 @@
-"""Opens captures that gzip, bzip2, zstd, lz4 or xz may have compressed."""
+"""Opens captures that gzip or zstd may have compressed."""
 
 from __future__ import annotations
 
-import bz2
 import io
-import lzma
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, cast
 
 from outcast import files
+from outcast.analysis.capture import cures
 from outcast.errors import InputError
 
 MAX_WINDOW_BYTES = 1 << 27
-"""How far back a compressed file may refer. `zstd --ultra -22` and `xz -9` stay below it."""
+"""How far back a compressed file may refer. `zstd --ultra -22` stays below it."""
 
 _INPUT_BYTES = 1 << 12
 """How much is decompressed in one step. As zstd, so much can stand for 175 MB."""
-
-_REFUSED = {
-    b"PK\x03\x04": "zip",
-    b"7z\xbc\xaf": "7-Zip",
-    b"\x02\x21\x4c\x18": "the old format of lz4 (lz4 -l)",
-    b"\x1f\x9d": "compress",
-}
-"""What files of other compressors begin with."""
 
 
 class _Stepwise(io.RawIOBase):
@@ -36,7 +27,7 @@ class _Stepwise(io.RawIOBase):
     """
 
     def __init__(self, stream: IO[bytes], new: Callable[[], Any]) -> None:
-        """`new` makes a decompressor like that of bz2: `decompress`, `eof` and `unused_data`."""
+        """`new` makes a decompressor with `decompress`, `eof` and `unused_data`."""
         self._stream = stream
         self._new = new
         self._inner = new()
@@ -95,10 +86,11 @@ def open_capture(path: Path) -> IO[bytes]:
 
 
 def _decompressed(path: Path, stream: io.FileIO, magic: bytes) -> IO[bytes]:
-    for beginning, name in _REFUSED.items():
+    for beginning, (name, command) in cures.COMPRESSORS.items():
         if magic.startswith(beginning):
             raise InputError(
-                f"{path}: compressed by {name}; allowed are gzip, bzip2, zstd, lz4 and xz, and none"
+                f"{path}: compressed by {name}; read are plain files and those of gzip and zstd, "
+                f"so decompress it by `{command}`"
             )
     for beginning, new in _DECOMPRESSORS.items():
         if magic.startswith(beginning):
@@ -112,21 +104,10 @@ def _zstd() -> Any:
     return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).decompressobj()
 
 
-def _lz4() -> Any:
-    import lz4.frame
-
-    return lz4.frame.LZ4FrameDecompressor()
-
-
 _DECOMPRESSORS: dict[bytes, Callable[[], Any]] = {
     b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
-    b"BZh": bz2.BZ2Decompressor,
     b"\x28\xb5\x2f\xfd": _zstd,
     # A skippable frame, with which pzstd begins (RFC 8878, 3.1.2).
     **{bytes([0x50 + number]) + b"\x2a\x4d\x18": _zstd for number in range(16)},
-    b"\x04\x22\x4d\x18": _lz4,
-    b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(
-        lzma.FORMAT_XZ, memlimit=MAX_WINDOW_BYTES + (8 << 20)
-    ),
 }
 """A decompressor for each beginning of compressed files."""

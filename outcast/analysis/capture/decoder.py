@@ -2,7 +2,7 @@
 
 One compiled loop reads the headers of a block of packets (RFC 791, 8200, 4302, 9293, 768; IEEE
 802.1Q; tcpdump.org's LINKTYPE_LINUX_SLL and SLL2) and appends what the analysis needs to flat
-arrays. It looks through what carries a packet (`mirrors`). It folds the fields that a
+arrays. It looks through tunnels (`layers`). It folds the fields that a
 switch leaves unchanged into one 64-bit identity per packet. Fields that some captures lack or some
 hops change (TTL, checksum, TCP time stamps) stay separate, so that the join can choose to include
 them.
@@ -10,7 +10,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 
 import numpy as np
 
@@ -30,15 +30,8 @@ from outcast.analysis.capture.headers import (
     FlowKey,
     Others,
 )
-from outcast.analysis.capture.mirrors import (
-    CARRIERS,
-    TUNNELS,
-    inside,
-    link_layer,
-    outer,
-    unwrap_mirrored,
-)
-from outcast.analysis.compiled import I8, I64, U8, U64, Scalar, compiled, load16, load32, load64
+from outcast.analysis.capture.layers import TUNNELS, inside, link_layer
+from outcast.analysis.compiled import I8, I64, U8, Scalar, compiled, load16, load32, load64
 
 _NOT_IP, _CUT, _UNWANTED = 0, 1, 2
 _LOOKED_AT, _LEAST_LOOKED_AT = 40, 8
@@ -66,8 +59,6 @@ def _decode(
     flows: Flows,
     skipped: I8,
     tunnels: I64,
-    around: U64,
-    base: int,
 ) -> tuple[int, int]:
     """Decodes packets from `first` on, behind whatever `link_layer` reads through.
 
@@ -75,8 +66,7 @@ def _decode(
 
     Stops early if the flow table is full. `skipped` says of each packet why it is left out: it is
     not IP, was captured too short for its headers, or goes to no wanted destination; else -1.
-    `tunnels` counts those that are known by the packet inside; if it is empty, none are. `around`
-    is given what `outer` says of frames that could be mirrored, from the row `base` on.
+    `tunnels` counts those that are known by the packet inside; if it is empty, none are.
     """
     data, count, offset, length, original, stamp, link, _ = records
     table = flows.rows
@@ -96,14 +86,8 @@ def _decode(
         if kind < 0:
             skipped[packet] = _CUT
             continue
-        headers: Scalar = np.uint64(0)
         if looks_inside and at + 20 <= end and may_carry[data[at + (9 if kind == 0x0800 else 6)]]:
-            outer_at, outer_kind = at, kind
-            kind, at, frame_at = inside(data, at, end, kind, tunnels)
-            if frame_at >= 0:
-                whole = original[packet] + overhead
-                own = original[packet] - (frame_at - offset[packet])
-                headers = outer(data, outer_at, frame_at, end, outer_kind, own, whole)
+            kind, at = inside(data, at, end, kind, tunnels)
         short = False
         # Network layer: addresses. `rest` is the number of bytes above it, by the header's count.
         beyond = original[packet] - (at - offset[packet])
@@ -313,15 +297,13 @@ def _decode(
         columns.ttl[filled] = ttl
         columns.marks[filled] = marks
         columns.tos[filled] = tos
-        if looks_inside:
-            around[filled - base] = headers
         filled += 1
     return count, filled
 
 
 @compiled
-def _other_frames(records: Records, skipped: I8, others: Others) -> int:
-    """Fills in the frames that are left out. Returns how many they are.
+def _other_frames(records: Records, skipped: I8, others: Others, kinds: I64) -> int:
+    """Fills in the frames that are left out, and their EtherTypes. Returns how many they are.
 
     They are known by their EtherType and what follows. Padding of ARP is not looked at, because a
     capture at the sender lacks it.
@@ -348,6 +330,7 @@ def _other_frames(records: Records, skipped: I8, others: Others) -> int:
             mark = OUTBOUND if data[begin + 1] == 4 else INBOUND
         elif link[packet] == COOKED_V2 and begin + 11 <= end:
             mark = OUTBOUND if data[begin + 10] == 4 else INBOUND
+        kinds[filled] = kind
         others.stamp_ns[filled] = stamp[packet]
         others.frame_bytes[filled] = original[packet] + overhead
         others.identity[filled] = identity
@@ -355,10 +338,6 @@ def _other_frames(records: Records, skipped: I8, others: Others) -> int:
         others.marks[filled] = mark
         filled += 1
     return filled
-
-
-def _tallied(names: Sequence[str], counts: I64) -> dict[str, int]:
-    return {name: count for name, count in zip(names, counts.tolist(), strict=False) if count}
 
 
 class Decoder:
@@ -369,27 +348,28 @@ class Decoder:
         columns: the packets. Until `finish`, only the first `filled` rows are valid.
         not_ip, cut, unwanted: packets left out because they are not IP, were captured too short
             for their headers, or go to no wanted destination.
+        kinds: the EtherTypes of these, if they are kept, and how many packets have each.
     """
 
     def __init__(
-        self, destinations: frozenset[str] | None, unwraps: bool = True, keeps_others: bool = True
+        self,
+        destinations: frozenset[str] | None,
+        looks_inside: bool = True,
+        keeps_others: bool = True,
     ) -> None:
         """Keeps only packets to `destinations`; None keeps all.
 
         With `keeps_others`, the frames that are left out are known by their length and time.
 
-        With `unwraps`, a mirrored packet is taken out of what carries it, and one in a tunnel is
-        known by the packet inside.
+        With `looks_inside`, a packet in a tunnel is known by the packet inside.
         """
-        self._unwraps = unwraps
         self._others: list[Others] | None = [] if keeps_others else None
-        self._carried = np.zeros(len(CARRIERS), np.int64)
-        self._tunnels = np.zeros(len(TUNNELS) if unwraps else 0, np.int64)
+        self._tunnels = np.zeros(len(TUNNELS) if looks_inside else 0, np.int64)
+        self.kinds: Counter[int] = Counter()
         self.columns = Columns.empty(1024)
         self.filled = 0
         self.flows = Flows.to(destinations)
         self._skipped = np.zeros(3, np.int64)
-        self._around: list[tuple[I64, U64]] = []
 
     @property
     def not_ip(self) -> int:
@@ -404,21 +384,13 @@ class Decoder:
         return int(self._skipped[_UNWANTED])
 
     @property
-    def mirrored(self) -> dict[str, int]:
-        """How many packets were taken out of each carrier of mirrored packets."""
-        return _tallied(CARRIERS, self._carried)
-
-    @property
     def tunnelled(self) -> dict[str, int]:
         """How many packets are known by the packet inside, for each kind of tunnel."""
-        return _tallied(TUNNELS, self._tunnels)
-
-    @property
-    def around(self) -> tuple[I64, U64]:
-        """The rows of frames that could be mirrored, and what `mirrors.outer` says of them."""
-        rows = [np.empty(0, np.int64), *(rows for rows, _ in self._around)]
-        headers = [np.empty(0, np.uint64), *(headers for _, headers in self._around)]
-        return np.concatenate(rows), np.concatenate(headers)
+        return {
+            name: count
+            for name, count in zip(TUNNELS, self._tunnels.tolist(), strict=False)
+            if count
+        }
 
     def reserve(self, packets: int) -> None:
         """Makes room for so many packets, before any is there."""
@@ -426,30 +398,26 @@ class Decoder:
             self.columns = Columns.empty(max(packets, self.columns.stamp_ns.size))
 
     def add(self, records: Records) -> None:
-        """Decodes a block. Its arrays change where packets are taken out of what carries them."""
-        if self._unwraps:
-            unwrap_mirrored(records, self._carried)
+        """Decodes a block."""
         needed = self.filled + records.count
         if needed > self.columns.stamp_ns.size:
             self.columns = self.columns.resized(max(needed, 2 * self.columns.stamp_ns.size))
-        first, base = 0, self.filled
-        around = np.zeros(records.count if self._unwraps else 0, np.uint64)
+        first = 0
         skipped = np.full(records.count, -1, np.int8)
-        tallies = skipped, self._tunnels, around, base
         while first < records.count:
             first, self.filled = _decode(
-                records, first, self.columns, self.filled, self.flows, *tallies
+                records, first, self.columns, self.filled, self.flows, skipped, self._tunnels
             )
             if first < records.count:
                 self.flows = self.flows.grown()
-        rows = around.nonzero()[0]
-        if rows.size:
-            self._around.append((rows + base, around[rows]))
         counts = np.bincount(skipped + 1, minlength=4)[1:]
         self._skipped += counts
         if counts.any() and self._others is not None:
             others = Others.empty(int(counts.sum()))
-            _other_frames(records, skipped, others)
+            kinds = np.empty(int(counts.sum()), np.int64)
+            _other_frames(records, skipped, others, kinds)
+            of_kinds = (each.tolist() for each in np.unique(kinds, return_counts=True))
+            self.kinds.update(dict(zip(*of_kinds, strict=True)))
             self._others.append(others)
 
     @property

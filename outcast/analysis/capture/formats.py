@@ -1,6 +1,6 @@
 """Finds the records of pcap and pcapng in memory: where each packet's bytes are, and its time.
 
-The formats are draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. `erf` has the third one.
+The formats are draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
 """
 
 from __future__ import annotations
@@ -36,9 +36,6 @@ COOKED_V1, COOKED_V2 = 113, 276
 
 INTO_NUMBER, OUT_OF_NUMBER = 1 << 32, (1 << 32) + 1
 """Above all numbers of interfaces."""
-
-AS_WRITTEN, PERHAPS_SWAPPED, SWAPPED = 0, 1, 2
-"""Whether a record of pcap has the captured length behind the one on the wire."""
 
 
 class Records(NamedTuple):
@@ -77,9 +74,7 @@ Indexed = tuple[int, int, int]
 
 
 @compiled
-def index_pcap(
-    records: Records, end: int, big: bool, factor: int, lengths: int, tally: I64
-) -> Indexed:
+def index_pcap(records: Records, end: int, big: bool, factor: int, tally: I64) -> Indexed:
     """Finds whole records in `records.data`[:end], and fills in the others of its arrays.
 
     `tally` counts packets whose fraction of a second is a second or more.
@@ -90,8 +85,6 @@ def index_pcap(
     while count < records.offset.size and at + 16 <= end:
         seconds, fraction = _u32(data, at, big), _u32(data, at + 4, big)
         captured, original = _u32(data, at + 8, big), _u32(data, at + 12, big)
-        if lengths == SWAPPED or (lengths == PERHAPS_SWAPPED and captured > original):
-            captured, original = original, captured
         if captured > MAX_RECORD_BYTES:
             return count, at, BROKEN
         if at + 16 + captured > end:

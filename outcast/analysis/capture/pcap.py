@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import numpy.ma  # Threads that first use it at once can meet it half imported: numpy, __getattr__
 
-from outcast.analysis.capture import sequence
+from outcast.analysis.capture import cures, sequence
 from outcast.analysis.capture.decoder import Decoder
 from outcast.analysis.capture.formats import Records
 from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, FlowKey, Others
 from outcast.analysis.capture.records import CaptureFile
-from outcast.analysis.compiled import I64, U64, Bool
+from outcast.analysis.compiled import Bool
 from outcast.errors import InputError
 
 MOST_EXPECTED = 1 << 26
@@ -41,8 +41,6 @@ class PortCapture:
         steps_back: how often the stamps went back, as they do when the clock is set back.
         cut_short: whether a file ended inside a record.
         macs: for each flow, the source MAC address of its first packet; 0 where there is none.
-        around: the rows of frames that could be mirrored, and what `mirrors.outer` says of each.
-            It holds until rows are left out.
         others: the frames of `not_ip`, `cut` and `unwanted`, if they were to be kept.
     """
 
@@ -61,7 +59,6 @@ class PortCapture:
     cut_short: bool
     remarks: tuple[str, ...] = ()
     macs: list[int] = field(default_factory=list)
-    around: tuple[I64, U64] = (np.empty(0, np.int64), np.empty(0, np.uint64))
     others: Others = field(default_factory=lambda: Others.empty(0))
 
     def flows_with(self, condition: Callable[[FlowKey], bool]) -> Bool:
@@ -91,7 +88,7 @@ def read_capture(
         path: the file, or a pattern for files that follow one another.
         destinations: addresses.
         foreign: others made it, so it may consist of several files, may still grow, and may hold
-            mirrored packets, which are taken out of what carries them.
+            packets in tunnels, which are known by the packet inside.
         interface: only packets that this interface captured, as `interfaces_of` names it; None
             takes all.
         keeps_others: whether times and lengths of all other frames are kept; None: if `foreign`.
@@ -133,7 +130,6 @@ def read_capture(
         cut_short=any(file.cut_short for file in files),
         remarks=tuple(reading.remarks),
         macs=decoder.flows.macs(),
-        around=decoder.around,
         others=decoder.others,
     )
 
@@ -184,8 +180,19 @@ class _Reading:
 
     def left_out(self, foreign: bool) -> Iterator[str]:
         """A line on each kind of packets that take no part, or are known by others inside them."""
-        decoder = self.decoder
+        decoder, tunnelled = self.decoder, dict(self.decoder.tunnelled)
         where = f"{self.path}" if self.interface is None else f"{self.path} ({self.interface})"
+        met = Counter({("ERSPAN", cures.MIRRORED): tunnelled.pop("ERSPAN", 0)})
+        for kind, cure in cures.ENCAPSULATIONS.items():
+            met[cure] += decoder.kinds[kind]
+        for (name, command), count in met.items():
+            if 2 * count > self.records:
+                raise InputError(
+                    f"{where}: {count:,} of {self.records:,} packets are {name}, which is not read;"
+                    f" `{command}` takes it off"
+                )
+            if count:
+                yield f"{where}: {count:,} packets are {name}; what is inside is not looked at"
         if decoder.cut:
             yield (
                 f"{where}: {decoder.cut} packets were captured too short for their headers and are "
@@ -195,12 +202,12 @@ class _Reading:
             yield (
                 f"{where}: {decoder.not_ip} packets are not IP (ARP and the like) and take no part"
             )
-        for carrier, count in decoder.mirrored.items():
-            yield f"{where}: {count} mirrored packets were taken out of {carrier}"
-        for tunnel, count in decoder.tunnelled.items():
+        for tunnel, count in tunnelled.items():
+            mirror = f". If a mirror put them there, `{cures.MIRRORED}` first takes that off"
             yield (
                 f"{self.path}: {count:,} packets are in a tunnel ({tunnel}); they are known by the "
                 "packet inside, and their length is that of the whole"
+                + (mirror if tunnel == "VXLAN" else "")
             )
 
 

@@ -1,8 +1,8 @@
 """The records of a capture file: where each packet's bytes are, and when it was seen.
 
 It reads pcap (microseconds and nanoseconds, both byte orders), pcapng (any resolution, several
-sections and interfaces) and ERF, plain or compressed; see `formats` and `erf`. It reads files in
-blocks, so memory does not grow with the file.
+sections and interfaces), plain or compressed; see `formats`. It reads files in blocks, so memory
+does not grow with the file.
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ from typing import IO
 
 import numpy as np
 
+from outcast.analysis.capture import cures
 from outcast.analysis.capture.compressed import open_capture
-from outcast.analysis.capture.erf import LINK_ERF, index_erf, looks_like_erf, unwrap_erf
 from outcast.analysis.capture.formats import (
-    AS_WRITTEN,
     COOKED_V1,
     COOKED_V2,
     FAULTS,
     INTO_NUMBER,
     MAX_INTERFACES,
     OUT_OF_NUMBER,
-    PERHAPS_SWAPPED,
-    SWAPPED,
     Indexed,
     Records,
     Section,
@@ -48,33 +45,16 @@ ALWAYS_EXPANDED_BYTES = 256 << 20
 LINK_TYPES = {
     0: "BSD loopback",
     1: "Ethernet",
-    9: "PPP",
     12: "raw IP",
     14: "raw IP",
     101: "raw IP",
-    104: "Cisco HDLC",
     108: "BSD loopback",
     113: "Linux cooked v1",
-    LINK_ERF: "ERF",
     228: "raw IPv4",
     229: "raw IPv6",
-    239: "NFLOG",
     276: "Linux cooked v2",
 }
 """Link types that can be decoded, by number (tcpdump.org/linktypes.html)."""
-
-_NEEDED = "a pcap, pcapng or ERF file is needed"
-
-_OTHER_FORMATS = {
-    b"\xa1\xb2\xcd\x34": "a pcap of a patched libpcap",
-    b"\x34\xcd\xb2\xa1": "a pcap of a patched libpcap",
-    b"snoop\0\0\0": "a capture of snoop",
-    b"GMBU": "a capture of Microsoft Network Monitor",
-    b"RTSS": "a capture of Microsoft Network Monitor",
-}
-"""What files of other captures begin with."""
-
-_LINK_NAMES = {105: "IEEE 802.11", 127: "IEEE 802.11 radiotap", 195: "802.15.4"}
 
 _MAGICS = {
     b"\xd4\xc3\xb2\xa1": (False, 1000),
@@ -89,18 +69,6 @@ INTO, OUT_OF = "in", "out"
 """In place of names of interfaces, what Linux cooked v1 tells: that a packet came in, or left."""
 
 _COOKED_V1_NAMES = {INTO_NUMBER: INTO, OUT_OF_NUMBER: OUT_OF}
-
-_LENGTHS = {
-    **{(2, minor): SWAPPED for minor in range(3)},
-    (2, 3): PERHAPS_SWAPPED,
-    (2, 4): AS_WRITTEN,
-    (543, 0): SWAPPED,
-}
-"""For each version of pcap, whether a record has the captured length behind the one on the wire.
-
-These versions are those of libpcap's sf-pcap.c; 543.0 is that of DG/UX.
-"""
-
 
 _Index = Callable[[Records], Indexed]
 """Finds the whole records in `data` of Records, and fills its arrays."""
@@ -192,10 +160,10 @@ class CaptureFile:
 
     def _check_link(self, link: int) -> None:
         if link not in LINK_TYPES:
-            name = f" ({_LINK_NAMES[link]})" if link in _LINK_NAMES else ""
-            allowed = ", ".join(dict.fromkeys(LINK_TYPES.values()))
+            name, command = cures.LINKS.get(link, ("", cures.OTHER_LINK))
             raise InputError(
-                f"{self.path}: link type {link}{name} is not supported; allowed are {allowed}"
+                f"{self.path}: link type {link}{f' ({name})' if name else ''} is not read; run "
+                f"`{command}` first. Allowed are {', '.join(dict.fromkeys(LINK_TYPES.values()))}"
             )
 
     def blocks(self) -> Iterator[Records]:
@@ -210,34 +178,29 @@ class CaptureFile:
             if not beginning and source.cut_short:
                 raise InputError(f"{self.path}: cut off inside its first compressed block")
             if not beginning:
-                raise InputError(f"{self.path}: empty; {_NEEDED}")
+                raise InputError(f"{self.path}: empty; a pcap or pcapng file is needed")
             if beginning.startswith(b"\x0a\x0d\x0d\x0a"):
                 yield from self._pcapng(source)
             elif beginning[:4] in _MAGICS:
                 if len(beginning) < 24:
                     raise InputError(f"{self.path}: cut off inside the file's header")
                 yield from self._pcap(source, *_MAGICS[beginning[:4]])
-            elif looks_like_erf(beginning, source.finished):
-                yield from self._erf(source)
             else:
-                raise self._refused(beginning)
-
-    def _refused(self, beginning: bytes) -> InputError:
-        for begins, name in _OTHER_FORMATS.items():
-            if beginning.startswith(begins):
-                return InputError(
-                    f"{self.path}: {name}, which is not read; `editcap -F pcapng` converts it"
+                met = "not a capture in pcap or pcapng"
+                for begins, name in cures.FORMATS:
+                    met = f"{name}, which is not read" if beginning.startswith(begins) else met
+                raise InputError(
+                    f"{self.path}: {met}; `{cures.CONVERTS}` converts all that Wireshark reads"
                 )
-        return InputError(f"{self.path}: not a capture; {_NEEDED}")
 
     def _pcap(self, source: _Source, big: bool, factor: int) -> Iterator[Records]:
         order = ">" if big else "<"
         version = struct.unpack_from(f"{order}HH", source.window, 4)
-        if version not in _LENGTHS:
+        if version != (2, 4):
             raise InputError(
-                f"{self.path}: pcap of version {version[0]}.{version[1]}; allowed are 2.0 to 2.4"
+                f"{self.path}: pcap of version {version[0]}.{version[1]}, which is not read; "
+                f"`{cures.CONVERTS}` makes pcapng of it"
             )
-        lengths = _LENGTHS[version]
         field = struct.unpack_from(f"{order}I", source.window, 20)[0]
         link_type = field & 0xFFFF
         fcs = (field >> 28) * 2 if field & 0x04000000 else 0
@@ -246,7 +209,7 @@ class CaptureFile:
         tally = np.zeros(1, np.int64)
 
         def index(found: Records) -> Indexed:
-            indexed = index_pcap(found, source.end, big, factor, lengths, tally)
+            indexed = index_pcap(found, source.end, big, factor, tally)
             count = indexed[0]
             found.original[:count] -= fcs
             # Who read the block before may have changed it.
@@ -257,15 +220,6 @@ class CaptureFile:
             return indexed
 
         return self._walk(source, BLOCK_BYTES // 40, index)
-
-    def _erf(self, source: _Source) -> Iterator[Records]:
-        def index(found: Records) -> Indexed:
-            indexed = index_erf(found, source.end)
-            if indexed[0]:
-                found.interface[: indexed[0]] = self._interface("")
-            return indexed
-
-        return self._walk(source, BLOCK_BYTES // 16, index)
 
     def _pcapng(self, source: _Source) -> Iterator[Records]:
         state, rows = np.zeros(5, np.int64), np.zeros((4 * MAX_INTERFACES, 7), np.int64)
@@ -309,8 +263,6 @@ class CaptureFile:
             count, used, error = index(buffer)
             if count:
                 found = buffer._replace(count=count)
-                if (found.link[:count] == LINK_ERF).any():
-                    unwrap_erf(found)
                 if np.isin(found.link[:count], _COOKED).any():
                     self._tell_cooked(found)
                 yield found

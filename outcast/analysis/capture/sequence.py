@@ -25,9 +25,7 @@ MOST_OVERLAP_NS = 1_000_000_000
 _SCAN_S = 1.0
 """How long to look for who writes to a capture. A machine can have very many open files."""
 
-_ROTATED = re.compile(
-    r"(?P<base>.+\.(?:pcapng|pcap|cap|erf))\d*(?P<packed>(?:\.(?:gz|bz2|zst|lz4|xz))?)"
-)
+_ROTATED = re.compile(r"(?P<base>.+\.(?:pcapng|pcap|cap))\d*(?P<packed>(?:\.(?:gz|zst))?)")
 """The names that tcpdump makes of the one it is given: eth1.pcap, eth1.pcap1, eth1.pcap2."""
 
 

@@ -117,7 +117,7 @@ def find(source: PortFiles, rows: pl.DataFrame) -> Captured:
 
     Raises InputError if the capture cannot be read, or lacks packets that the table has.
     """
-    files, columns, flows, stamp_ns, link = _read(source, unwraps=not source.one_clock)
+    files, columns, flows, stamp_ns, link = _read(source, looks_inside=not source.one_clock)
     frame = columns.stamp_ns
     flow = np.full(stamp_ns.size, -1, np.int32)
     flow[frame] = columns.flow
@@ -141,11 +141,11 @@ def find(source: PortFiles, rows: pl.DataFrame) -> Captured:
 
 
 def _read(
-    source: PortFiles, unwraps: bool
+    source: PortFiles, looks_inside: bool
 ) -> tuple[tuple[CaptureFile, ...], Columns, tuple[FlowKey, ...], I64, I32]:
     """Reads files, packets of IP with their places as stamps, flows, all stamps and link types."""
     files = sequence.in_order(source.files[0].parent, source.files)
-    decoder = Decoder(None, unwraps)
+    decoder = Decoder(None, looks_inside)
     stamps, links = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
     count = 0
     for file in files:
