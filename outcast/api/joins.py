@@ -315,7 +315,7 @@ def _measured(
             *first,
             *joined.clocks,
             *joined.sources.notes,
-            *((*clocks.remarks, *clocks.doubts, *clocks.leaps) if clocks else ()),
+            *((*clocks.remarks, *clocks.doubts) if clocks else ()),
             *service_remarks(joined),
             *doubtful.remarks(joined, known),
             *late_remarks(joined, request.max_sojourn_ns),
@@ -445,12 +445,12 @@ def _clocks(joined: Joined) -> tuple[ClockEstimate, ...]:
     return tuple(
         ClockEstimate(
             port,
-            offset.offset_ns,
-            offset.low_ns,
-            offset.high_ns,
-            offset.drift * 1e6,
-            None if offset.drift_low is None else offset.drift_low * 1e6,
-            None if offset.drift_high is None else offset.drift_high * 1e6,
+            clock.offset_ns,
+            clock.low_ns,
+            clock.high_ns,
+            clock.drift * 1e6,
+            None if clock.drift_low is None else clock.drift_low * 1e6,
+            None if clock.drift_high is None else clock.drift_high * 1e6,
         )
-        for port, offset in zip(joined.sources.ports, clocks.offsets, strict=True)
+        for port, clock in zip(joined.sources.ports, clocks.clocks, strict=True)
     )

@@ -417,7 +417,7 @@ def judge(scene: Scene, folder: Path, fault: Fault) -> tuple[str, list[str]]:
         told = any("longer than --max-sojourn" in line for line in result.remarks)
         if contradicts(scene, fault) and not told:
             return "overlooked", ["no clock is corrected, though packets leave before they came in"]
-        return "not to be seen", []
+        return "not to be seen", list(_wrong_packets(scene, result, fault, None))
     return (
         "found" if clocks.error_ns is not None else "found without a bound",
         list(_wrong_packets(scene, result, fault, clocks.error_ns)),

@@ -3,12 +3,10 @@
 `python -m tests.golden.queues 500 --faults 200` tries more.
 """
 
-import re
 from dataclasses import replace
 
 import pytest
 
-from outcast.analysis.join import clocks, steps
 from outcast.errors import UntrustedError
 from tests.golden import queues
 
@@ -65,53 +63,22 @@ def test_a_doubtful_clock_gives_no_rate_unless_it_is_taken_away(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6])
-@pytest.mark.parametrize("by_ms", [0.5, 2, 4])
+@pytest.mark.parametrize("by_ms", [-20, -3, 0.5, 2, 4, 20])
 @pytest.mark.parametrize("port", ["A", "B"])
-def test_a_clock_that_leaps_while_a_queue_stands_is_doubted(port, by_ms, share, tmp_path):
-    """Nothing contradicts it, but waits of both directions change at once and for good."""
+def test_a_clock_that_steps_while_a_queue_stands_is_refused(port, by_ms, share, tmp_path):
+    """Even where nothing contradicts it: waits of both directions change at once and for good."""
+    scene = queues.standing(1)
+    fault = queues.Fault(port, round(by_ms * 1e6), round(share * scene.sent[-1].at_ns))
+    with pytest.raises(UntrustedError, match="no single offset and drift fits"):
+        queues.joined(scene, tmp_path, fault)
+
+
+def test_a_queue_that_stands_is_no_step(tmp_path):
     scene = queues.standing(1)
     right = queues.joined(scene, tmp_path)
     assert queues.faults(scene, right) == []
     rates = {one.port: one.rate_bps for one in right.estimates}
     assert rates["R"] == pytest.approx(66 * 8 / 200e-6, rel=1e-3)
-    fault = queues.Fault(port, round(by_ms * 1e6), round(share * scene.sent[-1].at_ns))
-    result = queues.joined(scene, tmp_path, fault)
-    (line,) = (line for line in result.remarks if "a clock stepped, or queues changed" in line)
-    assert line.startswith(f"R to {port}: from IP packet ")
-    assert all(one.rate_bps is None and one.limit_unit is None for one in result.estimates)
-
-
-@pytest.mark.parametrize("share", [0.3, 0.6])
-@pytest.mark.parametrize("by_ms", [-20, -3, 2, 5, 8, 20])
-@pytest.mark.parametrize("port", ["A", "R"])
-def test_one_step_while_a_queue_stands_is_one_and_within_its_bounds(port, by_ms, share, tmp_path):
-    scene = queues.standing(2)
-    # What is sent last finds the queue empty, so that every step contradicts.
-    end = scene.sent[-1].at_ns + 50_000_000
-    last = [queues.Sent(end + n * 10**7, "AR"[n % 2], "RA"[n % 2], 2000 + n) for n in range(8)]
-    scene = replace(scene, sent=(*scene.sent, *last), left_ns={
-        **scene.left_ns, **{one: one.at_ns + 1_000 for one in last}
-    })  # fmt: skip
-    fault = queues.Fault(port, by_ms * 1_000_000, round(share * scene.sent[-8].at_ns))
-    result = queues.joined(scene, tmp_path, fault)
-    (line,) = result.joined.clocks
-    size, first, likely, last_row = re.fullmatch(
-        port + r": its clock stepped (?:back )?by about ([\d.]+) ms at IP packet "
-        r"((\d+))(?: or at another of \d+ to (\d+))?.*; corrected",
-        line,
-    ).groups()
-    if last_row:
-        first = re.search(r"another of (\d+)", line)[1]
-    seen = sorted(
-        at for one, gone in scene.left_ns.items() for at in
-        ([one.at_ns] if one.src == port else [gone] if one.dst == port and gone else [])
-    )  # fmt: skip
-    row = 1 + sum(at < fault.from_ns for at in seen)
-    assert int(first) <= row <= int(last_row or likely)
-    assert float(size) == pytest.approx(abs(by_ms), abs=0.05)
-    clocks = result.joined.sources.clocks
-    assert list(queues._wrong_packets(scene, result, fault, clocks.error_ns)) == []
-    assert (last_row is None) == any(one.rate_bps for one in result.estimates)
 
 
 def test_a_latency_of_all_inputs_blames_no_input(tmp_path):
@@ -165,7 +132,7 @@ def test_clocks_that_are_wrong_are_found_or_refused(tmp_path):
 
 
 def test_the_error_of_corrected_clocks_is_stated_in_full(tmp_path):
-    """Drifts that one direction bounds, clocks left as they are, and steps in other places.
+    """Drifts that one direction bounds, and clocks left as they are.
 
     Of seed 77 three packets leave too late for --max-sojourn, which is told. Of seed 162 two files
     have too few stamps to tell a unit.
@@ -173,12 +140,3 @@ def test_the_error_of_corrected_clocks_is_stated_in_full(tmp_path):
     outcomes, wrong = queues.try_faults((4, 43, 52, 56, 57, 77, 85, 102, 146, 162, 187), tmp_path)
     assert wrong == []
     assert outcomes["overlooked"] == 0
-
-
-def test_a_clock_that_is_moved_for_a_queue_is_noticed(tmp_path, monkeypatch):
-    # Waits that change and stay changed were once taken for a clock that stepped.
-    monkeypatch.setattr(clocks, "_agree", lambda *_: False)
-    monkeypatch.setattr(steps, "_parts_what_can_be", lambda *_: True)
-    for seed in (12, 17, 22):
-        scene = queues.make(seed)
-        assert queues.faults(scene, queues.joined(scene, tmp_path)), scene.words

@@ -1,14 +1,11 @@
 """Captures of a bridge, made and spoiled as in practice: tc's drops by port, or a loud refusal."""
 
 import random
-import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from outcast.analysis.compiled import I64
 from outcast.api.chains import join_chain
 from outcast.api.joins import Join, join_captures
 from outcast.errors import InputError, UntrustedError
@@ -72,43 +69,6 @@ def joined(tmp_path: Path, files: dict[str, scenes.File], **known: str) -> Join:
     for name, file in files.items():
         file.write(paths[name])
     return join_captures(ports=paths, **known)
-
-
-def sojourns_ns(result: Join) -> I64:
-    got = result.joined
-    return (got.t_out_ns - got.arrivals.stamp_ns)[got.t_out_ns >= 0]
-
-
-@pytest.mark.parametrize(("share", "ms"), [(0.02, 20), (0.02, -20), (0.5, 1500), (0.75, -1)])
-@pytest.mark.parametrize("name", ["A", "R"])
-def test_a_step_is_undone_to_some_microseconds(tmp_path, name, share, ms):
-    scene = SCENES["three"]
-    before = joined(tmp_path, scene.files)
-    reset = scenes.stepped(scene.files[name], share, ms * 1_000_000)
-    after = joined(tmp_path, {**scene.files, name: reset})
-    (stepped,) = [line for line in after.joined.clocks if "stepped" in line]
-    way = "back " if ms < 0 else ""
-    assert stepped.startswith(f"{name}: its clock stepped {way}by about ")
-    assert float(stepped.partition(" about ")[2].split()[0]) == pytest.approx(abs(ms), abs=0.01)
-    row = round(share * len(scene.files[name].packets)) + 1
-    # The file also has ARP. A few packets can be on the wrong side of the step.
-    assert abs(int(stepped.partition(" packet ")[2].split(",")[0]) - row) <= 5
-    assert (np.abs(sojourns_ns(after) - sojourns_ns(before)) < 10_000).mean() > 0.998
-    assert after.estimates[-1].limit_at_least == before.estimates[-1].limit_at_least
-
-
-def test_where_a_clock_leapt_by_little_is_not_known_well(tmp_path):
-    scene = SCENES["three"]
-    reset = scenes.stepped(scene.files["A"], 0.5, 1_000_000)
-    (line,) = joined(tmp_path, {**scene.files, "A": reset}).joined.clocks
-    row = round(0.5 * len(scene.files["A"].packets)) + 1
-    first, last = re.findall(r"or at another of (\d+) to (\d+)", line)[0]
-    assert int(first) <= row <= int(last) < int(first) + 200
-    # At the output only one gap is as long as this leap.
-    reset = scenes.stepped(scene.files["R"], 0.5, 4_000_000)
-    result = joined(tmp_path, {**scene.files, "R": reset})
-    assert "or at another" not in " ".join(result.joined.clocks)
-    assert result.estimates[-1].rate_bps == pytest.approx(50e6, rel=0.01)
 
 
 def test_stamps_of_whole_milliseconds_tell_no_rate(tmp_path):

@@ -1,7 +1,7 @@
-"""Clocks of captures that differ, drift or stepped, estimated from the packets themselves.
+"""The clocks of captures: one offset and one drift for each, estimated from the packets themselves.
 
-Clocks are corrected only if the stamps contradict what packets can do (`offsets`). Steps are found
-first (`steps`). docs/join.md has the limits.
+Clocks are corrected only if the stamps contradict what packets can do (`offsets`). Where no single
+offset and drift fits, the join is refused. docs/join.md has the limits.
 """
 
 from __future__ import annotations
@@ -9,42 +9,45 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from outcast.analysis.capture.grid import grid_ns
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, Array, Bool
-from outcast.analysis.join.clock import (
-    BY_DIRECTION,
-    Clock,
-    Piece,
-    Sample,
-    goes_back,
-    pieces_in_wrong_order,
-    require_few_steps_back,
-    units_ns,
-    without_steps_back,
-)
 from outcast.analysis.join.offsets import (
     LEAST_PAIRS,
-    NO_OFFSET,
+    RIGHT,
     STAMP_NS,
+    Clock,
     Contradiction,
-    Offset,
     by_order,
+    solve,
 )
-from outcast.analysis.join.pairs import Pairs
-from outcast.analysis.join.steps import Solved, without_steps
+from outcast.analysis.join.pairs import Crossing, Pairs, crossings
 from outcast.errors import UntrustedError
 
 TWO_CLOCKS_NS = 100_000
 """If packets of all ways leave by more before they came in, directions have clocks of their own."""
 LEAP_NS = 20_000
-"""If waits change at once and for good by more, a clock may have stepped."""
+"""If waits change at once and for good by more, both ways, a clock stepped."""
 MOST_LATE = 0.01
 """If more than this share of packets stays for longer than any can, the clocks disagree."""
+STEP_BACK_NS = 1_000_000
+"""Stamps that go back by more are a step of the clock; by less, packets were noted out of order."""
+MOST_STEPS = 16
+"""Stamps that go back more often are of two clocks, or of a file that is not in order."""
+
+CUT = (
+    "no single offset and drift fits, so a clock may have stepped; cut the files there: "
+    "`editcap -A START -B STOP FILE NEW`"
+)
+"""What is said where a clock stepped."""
+BY_DIRECTION = (
+    "one what came in and one what left, as `-j adapter_unsynced` can do; capture with `-j host`"
+)
+"""What is said where two clocks stamped a capture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +55,82 @@ class Clocks:
     """The clocks of captures.
 
     Attributes:
-        offsets: for each capture, what was found of its first piece; empty if the captures
-            contradict each other.
         notes: a line on each correction.
-        error_ns: by how much corrected stamps can be wrong, or contradict each other; 0 if nothing
-            was corrected, None if nothing bounds it.
-        shown_error_ns: the same without a drift that packets neither show nor exclude.
-        contradiction: what cannot be satisfied by any clocks, if there is such.
         delays: for each two captures, the corrected sojourn times of the sampled packets that
             came in at the first and left by the second.
-        doubts: a line on each clock that may be wrong, but need not be.
-        leaps: a line on each two captures between which a clock may have stepped unseen.
         remarks: a line on each file that was read as if sorted, and on what is left wrong.
+        error_ns: by how much corrected stamps can be wrong; 0 if nothing was corrected, None if
+            nothing bounds it.
+        shown_error_ns: the same without a drift that packets neither show nor exclude.
+        contradiction: what cannot be satisfied by any clocks, if there is such.
+        doubts: a line on each clock that may be wrong, but need not be.
+        leap: two captures between which a clock stepped; None if none did.
         slack_ns: by how much sooner than it came a packet may seem to leave on right clocks,
             because stamps have different units.
     """
 
     clocks: list[Clock]
-    offsets: list[Offset]
     notes: list[str]
     delays: tuple[tuple[int, int, I64], ...]
-    leaps: tuple[str, ...]
     remarks: tuple[str, ...]
     error_ns: int | None = 0
     shown_error_ns: int | None = 0
     contradiction: Contradiction | None = None
     doubts: tuple[str, ...] = ()
+    leap: Contradiction | None = None
     slack_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What clocks are estimated from.
+
+    Attributes:
+        pairs: the sampled packets that two captures saw.
+        left_rows: for each capture, the rows of all packets that left by it.
+        reference: the capture on whose clock all shall be.
+        units_ns: the unit of each capture's stamps.
+    """
+
+    captures: Sequence[PortCapture]
+    pairs: Pairs
+    left_rows: Sequence[Array]
+    reference: int
+    units_ns: Sequence[int]
+
+    @property
+    def as_stamped(self) -> list[Clock]:
+        """Clocks that correct nothing."""
+        return [RIGHT] * len(self.captures)
+
+    def slack_ns(self, came: int, output: int) -> int:
+        """By how much sooner a packet may seem to leave because stamps have different units."""
+        units = self.units_ns[came], self.units_ns[output]
+        return 0 if units[0] == units[1] else max(units)
+
+    def delays_ns(self, clocks: Sequence[Clock]) -> I64:
+        """The sojourn time of each pair."""
+        pairs = self.pairs
+        delay = np.zeros(len(pairs), np.int64)
+        for index, (capture, clock) in enumerate(zip(self.captures, clocks, strict=True)):
+            stamps = clock.correct(capture.columns.stamp_ns)
+            came, departed = pairs.came == index, pairs.left == index
+            delay[came] -= stamps[pairs.came_row[came]]
+            delay[departed] += stamps[pairs.left_row[departed]]
+        if len(set(self.units_ns)) > 1:
+            for ends, mine in pairs.groups().items():
+                delay[mine] += self.slack_ns(*ends)
+        return delay
+
+    def delays_by_captures(self, clocks: Sequence[Clock]) -> tuple[tuple[int, int, I64], ...]:
+        """The sojourn times by the captures where packets came in and left."""
+        delay = self.delays_ns(clocks)
+        return tuple((*ends, delay[mine]) for ends, mine in self.pairs.groups().items())
+
+    def crossings(self) -> list[Crossing]:
+        """The sampled pairs by captures, with stamps as they are."""
+        stamps = [capture.columns.stamp_ns for capture in self.captures]
+        return crossings(self.pairs, stamps, self.left_rows, self.slack_ns)
 
 
 def estimate(
@@ -91,62 +143,72 @@ def estimate(
     """Finds the clocks of captures, on that of the output by which most packets left.
 
     Nothing is corrected unless the stamps contradict one clock; see `_agree`. `left_flows` tells
-    for each capture and each of its flows whether it left there; None if nothing did.
+    for each capture and each of its flows whether it left there; None if nothing did. Raises
+    UntrustedError where stamps of a capture go back, or its directions have clocks of their own.
     """
     left_rows: list[Array] = [
         np.empty(0, np.int64) if flows is None else np.flatnonzero(flows[capture.columns.flow])
         for capture, flows in zip(captures, left_flows, strict=True)
     ]
+    for capture, rows in zip(captures, left_rows, strict=True):
+        _require_no_step_back(capture, rows)
     reference = max(sorted(outputs), key=lambda index: left_rows[index].size)
-    sample = Sample(captures, pairs, left_rows, reference, units_ns(captures))
+    sample = Sample(captures, pairs, left_rows, reference, _units_ns(captures))
     return _as_they_are(sample) if _agree(sample, max_sojourn_ns) else _corrected(sample)
 
 
 def _as_they_are(sample: Sample) -> Clocks:
     """The clocks of captures whose stamps nothing contradicts."""
-    kept, units = sample.as_stamped, sample.units_ns
+    clocks, units = sample.as_stamped, sample.units_ns
     unsorted = [
         f"{capture.path}: not in order of time, as after `mergecap -a`; read as if sorted, "
         "because its stamps agree with the other captures'. `reordercap FILE NEW` sorts it"
         for capture in sample.captures
-        if capture.steps_back and pieces_in_wrong_order(capture)
+        if _has_pieces_in_wrong_order(capture)
     ]
     return Clocks(
-        kept,
-        [NO_OFFSET] * len(kept),
+        clocks,
         [],
-        sample.delays_by_captures(kept),
-        tuple(_leaps(sample, kept)),
+        sample.delays_by_captures(clocks),
         (*_units_remark(sample), *unsorted),
         doubts=tuple(_doubts(sample)),
+        leap=next(_leaps(sample, clocks), None),
         slack_ns=max(units) if len(set(units)) > 1 else 0,
     )
 
 
 def _corrected(sample: Sample) -> Clocks:
     """Corrects clocks. Raises UntrustedError where those of one capture's directions differ."""
-    for capture, rows in zip(sample.captures, sample.left_rows, strict=True):
-        require_few_steps_back(capture, rows)
-    solved = without_steps(sample, [without_steps_back(capture) for capture in sample.captures])
-    if solved.tolerance_ns > STAMP_NS:
+    for capture in sample.captures:
+        if _has_pieces_in_wrong_order(capture):
+            raise _not_in_order(capture, "is")
+    solved = solve(len(sample.captures), sample.reference, sample.crossings())
+    if isinstance(solved, Contradiction):
         _require_one_clock_of_directions(sample)
+        clocks = sample.as_stamped
+        return Clocks(
+            clocks, [], sample.delays_by_captures(clocks), (), None, None, contradiction=solved
+        )
     error_ns = _error_ns(sample, solved, with_all=True)
     most = (
         "nothing bounds how wrong times in the switch still are"
         if error_ns is None
         else f"times in the switch are still wrong by {error_ns / 1e6:.3f} ms at most"
     )
-    clocks = solved.clocks
+    ports = [capture.port for capture in sample.captures]
+    notes = [
+        _clock_note(port, ports[sample.reference], clock)
+        for port, clock in zip(ports, solved, strict=True)
+        if not clock.is_right
+    ]
     return Clocks(
-        clocks,
-        [] if solved.contradiction else [clock.pieces[0].found for clock in clocks],
-        _notes(sample, solved),
-        sample.delays_by_captures(clocks),
-        tuple(_leaps(sample, clocks)),
+        solved,
+        notes,
+        sample.delays_by_captures(solved),
         (f"clocks were corrected; {most}",),
         error_ns,
         _error_ns(sample, solved, with_all=False),
-        solved.contradiction,
+        leap=next(_leaps(sample, solved), None),
     )
 
 
@@ -156,8 +218,6 @@ def _agree(sample: Sample, max_sojourn_ns: int) -> bool:
     Nothing else counts as a contradiction. A queue can make packets wait for any time and in any
     order, so waits that grow or differ say nothing about clocks.
     """
-    if any(goes_back(capture) for capture in sample.captures):
-        return False
     delays = [delay for _, _, delay in sample.delays_by_captures(sample.as_stamped)]
     return all(
         int(delay.min()) >= -STAMP_NS and float((delay > max_sojourn_ns).mean()) <= MOST_LATE
@@ -180,80 +240,112 @@ def _require_one_clock_of_directions(sample: Sample) -> None:
         first, second = (sample.captures[place] for place in both[0])
         raise UntrustedError(
             f"{first.path} and {second.path}: packets leave up to {-min(least.values()) / 1e6:.3f} "
-            "ms before they came in, whichever way they go. So two clocks stamped the captures, "
+            f"ms before they came in, whichever way they go; two clocks stamped the captures, "
             f"{BY_DIRECTION}"
         )
 
 
-def _error_ns(sample: Sample, solved: Solved, *, with_all: bool) -> int | None:
-    """By how much corrected stamps can be wrong or contradict each other.
+def _error_ns(sample: Sample, clocks: Sequence[Clock], *, with_all: bool) -> int | None:
+    """By how much corrected stamps can be wrong; None if nothing bounds it.
 
     `with_all` counts what nothing showed and packets do not exclude, as clocks are known to differ:
-    a drift, also where clocks were widened, and clocks that were left as they are.
+    a drift, and clocks that were left as they are.
     """
-    widened = solved.tolerance_ns > STAMP_NS
-    if solved.contradiction is not None or (with_all and widened):
-        return None
-    found = [piece.found for clock in solved.clocks for piece in clock.pieces]
-    drifts = any(offset.drift for offset in found)
-    stepped = len(found) > len(solved.clocks)
-    changed = widened or drifts or stepped or any(offset.offset_ns for offset in found)
-    errors: list[int | None] = [solved.tolerance_ns if widened else 0]
-    for index, (capture, clock) in enumerate(zip(sample.captures, solved.clocks, strict=True)):
-        is_moved = len(clock.pieces) > 1 or (with_all and changed)
-        for piece, stamps in clock.spans(capture.columns.stamp_ns):
-            offset = piece.found
-            if is_moved or offset.offset_ns or offset.drift:
-                is_unbounded = with_all and drifts and offset.drift_error is None
-                if is_unbounded and not offset.low_ns == offset.high_ns == 0:
-                    return None
-                errors.append(_piece_error_ns(offset, stamps, with_all=with_all))
-        for before, piece in pairwise(clock.pieces):
-            # Where it stepped is not known, because it can have been in other gaps.
-            if piece.rows[0] < piece.rows[1] or (
-                with_all and _can_begin_elsewhere(sample, solved, index, before, piece)
-            ):
-                errors.append(abs(piece.shift_ns - before.shift_ns))
-    known = [error for error in errors if error is not None]
-    if len(known) < len(errors):
-        return None
+    drifts = any(clock.drift for clock in clocks)
+    with_all = with_all and not all(clock.is_right for clock in clocks)
+    most = 0
+    for capture, clock in zip(sample.captures, clocks, strict=True):
+        if clock.is_right and not with_all:
+            continue
+        error_ns = clock.error_ns
+        is_unbounded = with_all and drifts and clock.drift_error is None
+        if error_ns is None or (is_unbounded and not clock.low_ns == clock.high_ns == 0):
+            return None
+        if clock.drift_error is not None and (with_all or clock.drift):
+            error_ns += round(clock.drift_error * int(np.ptp(capture.columns.stamp_ns)))
+        most = max(most, error_ns)
     # A sojourn time is the difference of two stamps, of which the one is the reference's.
-    return max(known) + STAMP_NS if max(known) else 0
+    return most + STAMP_NS if most else 0
 
 
-def _piece_error_ns(offset: Offset, stamps: I64, *, with_all: bool) -> int | None:
-    """By how much stamps of a piece can be wrong; None if nothing bounds it.
+# --- stamps that go back
 
-    `with_all` also counts a drift that was taken for none. If no packets of both directions bound
-    the drift, none is assumed.
+
+def steps_back(capture: PortCapture) -> int:
+    """How often stamps go back by so much that a clock was set."""
+    if not capture.steps_back:
+        return 0
+    return int((np.diff(capture.columns.stamp_ns) < -STEP_BACK_NS).sum())
+
+
+def _require_no_step_back(capture: PortCapture, left_rows: Array) -> None:
+    """Raises UntrustedError where stamps go back, and not because a few packets were noted late.
+
+    A busy kernel stamps packets, and hands them to the capture when others have been noted. Then
+    stamps are soon as late as before. After a clock stepped back, they take as long as it stepped.
     """
-    half_ns = offset.error_ns
-    if half_ns is None or offset.drift_error is None or not (with_all or offset.drift):
-        return half_ns
-    return half_ns + round(offset.drift_error * int(np.ptp(stamps)))
+    if not steps_back(capture) or _has_pieces_in_wrong_order(capture):
+        return
+    stamps = capture.columns.stamp_ns
+    rows = np.flatnonzero(np.diff(stamps) < -STEP_BACK_NS)
+    if rows.size > MOST_STEPS:
+        sides = stamps[left_rows], np.delete(stamps, left_rows)
+        if max(int((np.diff(side) < -STEP_BACK_NS).sum()) for side in sides) <= MOST_STEPS:
+            raise UntrustedError(
+                f"{capture.path}: its time stamps go back {rows.size:,} times by more than 1 ms, "
+                f"but hardly those of one direction; two clocks stamped it, {BY_DIRECTION}"
+            )
+        raise _not_in_order(capture, f"goes back {rows.size:,} times by more than 1 ms, so it is")
+    for row in rows.tolist():
+        latest_ns = stamps[: row + 1].max()
+        by_ns = int(latest_ns - stamps[row + 1])
+        passed = np.flatnonzero(stamps[row + 1 :] >= latest_ns)
+        behind = stamps[row + 1 :][: passed[0] if passed.size else None]
+        if 2 * int(np.ptp(behind)) >= by_ns:
+            raise UntrustedError(
+                f"{capture.path}: its time stamps go back by {by_ns / 1e6:.3f} ms at IP packet "
+                f"{row + 2}; {CUT}"
+            )
 
 
-def _can_begin_elsewhere(
-    sample: Sample, solved: Solved, index: int, before: Piece, piece: Piece
-) -> bool:
-    """Whether packets leave it open before which of them a clock stepped.
+def _not_in_order(capture: PortCapture, how: str) -> UntrustedError:
+    return UntrustedError(
+        f"{capture.path}: {how} not in order of time, as after `mergecap -a`; sort it: "
+        "`reordercap FILE NEW`"
+    )
 
-    It does if those next to it could have left with the stamps of the other side of the step.
+
+def _has_pieces_in_wrong_order(capture: PortCapture) -> bool:
+    """Whether stamps go back only between pieces of the file that follow one another in time.
+
+    A clock that is set back while packets go on gives times that are there twice.
     """
-    by_ns, first_row = piece.shift_ns - before.shift_ns, piece.first_row
-    came, departed = sample.pairs.came == index, sample.pairs.left == index
-    rows = np.concatenate([sample.pairs.came_row[came], sample.pairs.left_row[departed]])
-    later_ns = np.where(rows >= first_row, by_ns, -by_ns)
-    later_ns[int(came.sum()) :] *= -1
-    other_ns = np.concatenate([solved.delay_ns[came], solved.delay_ns[departed]]) + later_ns
-    early, late = rows[rows < first_row], rows[rows >= first_row]
-    if not early.size or not late.size or early.max() < first_row - 1:
-        return True
-    next_to_it = (rows == early.max()) | (rows == late.min())
-    return bool((other_ns[next_to_it] >= -STAMP_NS).any())
+    if not capture.steps_back:
+        return False
+    stamps = capture.columns.stamp_ns
+    begins = np.concatenate([[0], np.flatnonzero(np.diff(stamps) < 0) + 1])
+    first = np.minimum.reduceat(stamps, begins)
+    last = np.maximum.reduceat(stamps, begins)
+    order = np.argsort(first, kind="stable")
+    return bool((last[order][:-1] <= first[order][1:]).all())
 
 
 # --- what is said of them
+
+
+def _units_ns(captures: Sequence[PortCapture]) -> list[int]:
+    """The unit of each capture's stamps.
+
+    Few stamps tell none. If they fit the coarsest unit of the others, it is theirs too.
+    """
+    units = [max(grid_ns(capture.columns.stamp_ns), STAMP_NS) for capture in captures]
+    coarsest = max(units)
+    return [
+        unit
+        if unit == coarsest or np.any(np.diff(capture.columns.stamp_ns) % coarsest)
+        else coarsest
+        for capture, unit in zip(captures, units, strict=True)
+    ]
 
 
 def _units_remark(sample: Sample) -> Iterator[str]:
@@ -297,8 +389,8 @@ def _doubts(sample: Sample) -> Iterator[str]:
         behind = {other: shifts[1:] for other, shifts in behind.items() if shifts[1:]}
 
 
-def _leaps(sample: Sample, clocks: Sequence[Clock]) -> Iterator[str]:
-    """A line on each two captures between which waits change at once and for good.
+def _leaps(sample: Sample, clocks: Sequence[Clock]) -> Iterator[Contradiction]:
+    """Two captures between which waits change at once and for good, and by how much.
 
     A clock that steps while a queue stands does it, and so does a queue that stands from then on.
     Waits of the other direction have to change by as much to the other side.
@@ -321,26 +413,18 @@ def _leaps(sample: Sample, clocks: Sequence[Clock]) -> Iterator[str]:
         back = np.flatnonzero((pairs.came == output) & (pairs.left == came))
         by_came = back[np.argsort(pairs.came_row[back], kind="stable")]
         change_ns = -by_ns if is_later else by_ns
-        if not any(
+        if any(
             _changes(delay[rows], int(np.searchsorted(place_of[rows], first)), change_ns)
             for rows, place_of, first in (
                 (back, pairs.left_row, came_row),
                 (by_came, pairs.came_row, left_row),
             )
         ):
-            continue
-        names = [sample.captures[index].port for index in (came, output)]
-        yield (
-            f"{names[0]} to {names[1]}: from IP packet {int(left_row) + 1} of {names[1]} on, all "
-            f"wait for {by_ns / 1e6:.3f} ms {'longer' if is_later else 'less'} at least, and those "
-            "of the other direction the other way: a clock stepped, or queues changed. Nothing "
-            "tells them apart, so it is not corrected, no rate and limit are estimated, and waits "
-            f"between {names[0]} and {names[1]} may be wrong by as much"
-        )
+            yield Contradiction(came, output, by_ns)
 
 
 def _changes(delay: I64, place: int, by_ns: int) -> bool:
-    """Whether sojourn times change by so much at a place, as far as they vary there anyway."""
+    """Whether sojourn times change by this at a place, give or take what they vary there anyway."""
     before, behind = delay[max(0, place - LEAST_PAIRS) : place], delay[place:][:LEAST_PAIRS]
     if min(before.size, behind.size) < LEAST_PAIRS:
         return False
@@ -348,48 +432,14 @@ def _changes(delay: I64, place: int, by_ns: int) -> bool:
     return abs(int(np.median(behind)) - int(np.median(before)) - by_ns) <= varies_ns
 
 
-def _notes(sample: Sample, solved: Solved) -> list[str]:
-    """A line on each correction: steps first."""
-    ports = [capture.port for capture in sample.captures]
-    clocks = list(zip(ports, solved.clocks, strict=True))
-    lines = [
-        _step_note(port, before, piece)
-        for port, clock in clocks
-        for before, piece in pairwise(clock.pieces)
-    ]
-    for port, clock in clocks:
-        offset = clock.pieces[0].found
-        if offset.offset_ns or offset.drift:
-            lines.append(_offset_note(port, ports[sample.reference], offset))
-    if solved.contradiction is None and solved.tolerance_ns > STAMP_NS:
-        lines.append(
-            f"the captures' clocks contradict each other by up to {solved.tolerance_ns / 1e6:g} "
-            "ms, so a clock jitters, drifts or stepped; times in the switch can be wrong by more"
-        )
-    return lines
-
-
-def _step_note(port: str, before: Piece, piece: Piece) -> str:
-    by_ns = before.shift_ns - piece.shift_ns
-    text = f"{port}: its clock stepped {'back ' if by_ns < 0 else ''}by about "
-    text += f"{abs(by_ns) / 1e6:.3f} ms at IP packet {piece.first_row + 1}"
-    if piece.rows[1] > piece.rows[0]:
-        # It can have been in other gaps.
-        text += f" or at another of {piece.rows[0] + 1} to {piece.rows[1] + 1}"
-    errors = before.found.error_ns, piece.found.error_ns
-    if errors[0] is not None and errors[1] is not None:
-        text += f", within {(errors[0] + errors[1]) / 1e6:.3f} ms"
-    return f"{text}; corrected"
-
-
-def _offset_note(port: str, reference: str, offset: Offset) -> str:
-    way = "ahead of" if offset.offset_ns < 0 else "behind"
-    text = f"{port}: its clock is {abs(offset.offset_ns) / 1e6:.3f} ms {way} {reference}'s"
-    if offset.error_ns is not None:
-        text += f", within {offset.error_ns / 1e6:.3f} ms"
-    if offset.drift:
-        pace = "slow" if offset.drift > 0 else "fast"
-        text += f", and runs {abs(offset.drift) * 1e6:.1f} ppm {pace}"
-        if offset.drift_error is not None:
-            text += f", within {offset.drift_error * 1e6:.1f} ppm"
+def _clock_note(port: str, reference: str, clock: Clock) -> str:
+    way = "ahead of" if clock.offset_ns < 0 else "behind"
+    text = f"{port}: its clock is {abs(clock.offset_ns) / 1e6:.3f} ms {way} {reference}'s"
+    if clock.error_ns is not None:
+        text += f", within {clock.error_ns / 1e6:.3f} ms"
+    if clock.drift:
+        pace = "slow" if clock.drift > 0 else "fast"
+        text += f", and runs {abs(clock.drift) * 1e6:.1f} ppm {pace}"
+        if clock.drift_error is not None:
+            text += f", within {clock.drift_error * 1e6:.1f} ppm"
     return f"{text}; corrected"

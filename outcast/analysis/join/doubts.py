@@ -15,6 +15,7 @@ import numpy as np
 from outcast.analysis.capture.headers import TCP, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import Array, Bool
+from outcast.analysis.join.clocks import CUT
 from outcast.analysis.join.directions import (
     CAME,
     LEFT,
@@ -48,6 +49,8 @@ def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int)
     told = joined.sources.directions
     if told is None:
         return []
+    if stepped := [*_stepped(joined, captures)]:
+        return stepped
     if joined.sources.late_ns.size > max(MOST_SHARE * joined.counts.left, 1):
         allow = f"give --max-sojourn {int(joined.sources.late_ns.max() / 1e9 * 1.5) + 1}s"
         text = f"{late_text(joined, max_sojourn_ns)}. If packets can wait for so long, {allow}"
@@ -154,21 +157,26 @@ def _one_way(
             )
 
 
+def _stepped(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[Refusal]:
+    """Two captures whose clocks no single offset and drift makes agree."""
+    clocks = joined.sources.clocks
+    if clocks is None:
+        return
+    for found, what in (
+        (clocks.contradiction, "packets would leave {} ms before they came in"),
+        (clocks.leap, "waits change at once and for good by {} ms, and those back the other way"),
+    ):
+        if found is not None:
+            ports = " and ".join(captures[index].port for index in (found.first, found.second))
+            text = f"{ports}: {what.format(f'{found.by_ns / 1e6:.3f}')}; {CUT}"
+            yield Refusal(Reason.CLOCKS, text)
+
+
 def _clocks(
     joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int
 ) -> Iterator[Refusal]:
     clocks = joined.sources.clocks
     if clocks is None:
-        return
-    if clocks.contradiction is not None:
-        first = captures[clocks.contradiction.first].port
-        second = captures[clocks.contradiction.second].port
-        yield Refusal(
-            Reason.CLOCKS,
-            f"{first} and {second}: no clocks make their captures agree; packets would leave "
-            f"{clocks.contradiction.by_ns / 1e6:.3f} ms before they came in. Probably a clock "
-            "was set while they were captured, or the files are of different times",
-        )
         return
     beyond: Counter[str] = Counter()
     ways = {(came, output) for came, output, _ in clocks.delays}

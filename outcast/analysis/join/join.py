@@ -28,10 +28,10 @@ from outcast.analysis.capture.headers import Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, Bool, compiled
 from outcast.analysis.join import fragments, identities, verdicts
-from outcast.analysis.join.clock import Clock
 from outcast.analysis.join.clocks import Clocks, estimate
 from outcast.analysis.join.directions import ASIDE, CAME, LEFT, UNTOLD, Directions, tell
 from outcast.analysis.join.matching import Matched, match, match_changed
+from outcast.analysis.join.offsets import RIGHT, Clock
 from outcast.analysis.join.packets import PARTS, Packets, Side, merge, number_flows, part_of
 from outcast.analysis.join.pairs import Pairs, pair_up, sample
 from outcast.analysis.join.service import MOST_UNSEEN, Limits, Whole, others_of, whole
@@ -234,11 +234,8 @@ def join(
             _only_to(hop.captures, side, options.destinations) for side in (came, leaving)
         )
     hop.require_departures(leaving, options.destinations)
-    settings = clocks.clocks if clocks else [Clock()] * len(hop.captures)
-    watched = [
-        settings[index].span(hop.captures[index].first_ns or 0, hop.captures[index].last_ns or 0)
-        for index in hop.outputs
-    ]
+    settings = clocks.clocks if clocks else [RIGHT] * len(hop.captures)
+    watched = [_span(settings[index], hop.captures[index]) for index in hop.outputs]
     if options.watched_ns is not None:
         first_ns, last_ns = options.watched_ns
         watched = [(min(first, first_ns), max(last, last_ns)) for first, last in watched]
@@ -335,6 +332,12 @@ def _clocks(hop: Hop, pairs: Pairs, leaving: Sequence[Bool | None], max_sojourn_
         came_at, leaving_at = taking_part(hop, everywhere, everywhere)
         between = pair_up(hop.sightings, captures, came_at, leaving_at)
     return estimate(captures, between, leaving_at, hop.outputs, max_sojourn_ns)
+
+
+def _span(clock: Clock, capture: PortCapture) -> tuple[int, int]:
+    """The corrected earliest and latest stamps of a capture."""
+    ends = clock.correct(np.array([capture.first_ns or 0, capture.last_ns or 0], np.int64))
+    return int(ends[0]), int(ends[1])
 
 
 def _only_to(

@@ -29,8 +29,6 @@ POINTS = 256
 """Into so many stretches of time bounds are summed up. The tightest of each counts."""
 STAMP_NS = 1_000
 """Stamps are whole microseconds in most captures, so a bound can be off by this."""
-TOLERANCES_NS = (STAMP_NS, 10_000, 100_000, 1_000_000)
-"""How much the bounds are widened if they contradict each other; the least that helps is taken."""
 MOST_DRIFT = 1e-3
 """A clock that is faster or slower by more is no clock of a machine."""
 LEAST_SPAN_NS = 50_000_000
@@ -43,7 +41,7 @@ IDLE_GAPS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
+class Clock:
     """What to add to a capture's stamps: `offset_ns + drift * (stamp - origin_ns)`.
 
     Attributes:
@@ -60,6 +58,11 @@ class Offset:
     drift_high: float | None = None
 
     @property
+    def is_right(self) -> bool:
+        """Whether nothing is added."""
+        return not self.offset_ns and not self.drift
+
+    @property
     def error_ns(self) -> int | None:
         """By how much the offset can be wrong; None if nothing bounds it."""
         if self.low_ns is None or self.high_ns is None:
@@ -73,8 +76,16 @@ class Offset:
             return None
         return max(self.drift_high - self.drift, self.drift - self.drift_low)
 
+    def correct(self, stamps: I64) -> I64:
+        """Returns the corrected stamps."""
+        shifted: I64 = np.add(stamps, self.offset_ns) if self.offset_ns else stamps
+        if self.drift:
+            shifted = shifted + np.rint((stamps - self.origin_ns) * self.drift).astype(np.int64)
+        return shifted
 
-NO_OFFSET = Offset()
+
+RIGHT = Clock()
+"""A clock that is not corrected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,64 +97,38 @@ class Contradiction:
     by_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """Clocks within the bounds."""
-
-    offsets: list[Offset]
-    tolerance_ns: int
-    contradiction: Contradiction | None = None
-
-
-def solve(captures: int, reference: int, found: Sequence[Crossing]) -> Solution:
-    """Offsets and drifts of all captures, on the clock of `reference`.
+def solve(captures: int, reference: int, found: Sequence[Crossing]) -> list[Clock] | Contradiction:
+    """Clocks of all captures within the bounds, on the clock of `reference`.
 
     A capture that nothing contradicts keeps its clock. As many as possible do.
     """
     drifts = _drifts(captures, reference, found)
-    origins = [_origin(index, found) for index in range(captures)]
-
-    def straight_ns(index: int, stamps: I64) -> I64:
-        return straightened(stamps, drifts[index].drift, origins[index])
-
+    drifts = [replace(clock, origin_ns=_origin(index, found)) for index, clock in enumerate(drifts)]
     straight = [
         replace(
             crossing,
-            came_ns=straight_ns(crossing.came, crossing.came_ns),
-            left_ns=straight_ns(crossing.left, crossing.left_ns),
+            came_ns=drifts[crossing.came].correct(crossing.came_ns),
+            left_ns=drifts[crossing.left].correct(crossing.left_ns),
         )
         for crossing in found
     ]
     bounds = _bounds(captures, straight)
-    for tolerance in TOLERANCES_NS:
-        nearest = _shortest(bounds + tolerance)
-        if (np.diag(nearest) >= 0).all():
-            break
-    else:
-        return Solution([], tolerance, _worst(bounds))
+    nearest = _shortest(bounds + STAMP_NS)
+    if (np.diag(nearest) < 0).any():
+        return _worst(bounds)
     nearest = _with_order(nearest, straight)
-    shifts = _choose(nearest, reference, straight)
-    result = []
-    for index, drift in enumerate(drifts):
+    clocks = []
+    for index, shift in enumerate(_choose(nearest, reference, straight)):
         low, high = -nearest[reference, index], nearest[index, reference]
-        result.append(
+        clocks.append(
             replace(
-                drift,
-                offset_ns=round(shifts[index]),
-                origin_ns=origins[index],
+                drifts[index],
+                offset_ns=round(shift),
                 low_ns=int(low) if np.isfinite(low) else None,
                 high_ns=int(high) if np.isfinite(high) else None,
             )
         )
-    return Solution(result, tolerance)
-
-
-def straightened(stamps: I64, drift: float, origin_ns: int) -> I64:
-    """Stamps with what a drift adds for each nanosecond since `origin_ns`."""
-    if not drift:
-        return stamps
-    added: I64 = np.rint((stamps - origin_ns) * drift).astype(np.int64)
-    return np.add(stamps, added)
+    return clocks
 
 
 def _origin(index: int, found: Sequence[Crossing]) -> int:
@@ -156,9 +141,9 @@ def _origin(index: int, found: Sequence[Crossing]) -> int:
 # --- drift
 
 
-def _drifts(captures: int, reference: int, found: Sequence[Crossing]) -> list[Offset]:
+def _drifts(captures: int, reference: int, found: Sequence[Crossing]) -> list[Clock]:
     """The drift of each capture's clock against the reference's; only the drift is filled in."""
-    result = [NO_OFFSET] * captures
+    result = [RIGHT] * captures
     slopes = _slopes(captures, found)
     known = {reference}
     while True:
@@ -176,7 +161,7 @@ def _drifts(captures: int, reference: int, found: Sequence[Crossing]) -> list[Of
         base = result[anchor].drift
         bounds = sorted((base + sign * low, base + sign * high))
         drift = 0.0 if bounds[0] <= 0 <= bounds[1] else base + sign * best()
-        result[new] = Offset(drift=drift, drift_low=bounds[0], drift_high=bounds[1])
+        result[new] = Clock(drift=drift, drift_low=bounds[0], drift_high=bounds[1])
         known.add(new)
 
 

@@ -18,7 +18,7 @@ from outcast.analysis import room
 from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, U8, U16, U32, U64, Array, Bool, Scalar, compiled
-from outcast.analysis.join.clock import Clock
+from outcast.analysis.join.offsets import Clock
 from outcast.analysis.join.pairs import numbered
 
 PARTS = ("ttl", "checksum", "timestamp", "timestamp of SYN")

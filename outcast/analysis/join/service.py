@@ -17,9 +17,9 @@ from outcast.analysis.capture.headers import INBOUND, OUTBOUND, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I32, I64, U64, Array, Bool
 from outcast.analysis.join import verdicts
-from outcast.analysis.join.clock import Clock
 from outcast.analysis.join.directions import CAME, LEFT, Directions
 from outcast.analysis.join.matching import NEVER, match
+from outcast.analysis.join.offsets import Clock
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.join.verdicts import Stray, Verdict
 
@@ -118,19 +118,12 @@ class _Kept:
         columns, others = capture.columns, capture.others
         rows = np.flatnonzero(~joins[columns.flow]) if joins.size else np.empty(0, np.int64)
         stamps = clock.correct(columns.stamp_ns)
-        of_others = others.stamp_ns
-        if len(clock.pieces) == 1:
-            of_others = clock.pieces[0].correct(of_others)
-        elif stamps.size:
-            order = np.argsort(columns.stamp_ns, kind="stable")
-            near = np.searchsorted(columns.stamp_ns[order], of_others).clip(max=order.size - 1)
-            of_others = of_others + (stamps - columns.stamp_ns)[order[near]]
         macs = np.array(capture.macs or [0] * len(capture.flows), np.uint64)
         flow, identity = columns.flow[rows], columns.identity[rows]
         if by_checksum:
             identity = identity ^ columns.checksum[rows] * np.uint64(0x9E3779B97F4A7C15)
         pairs = (
-            (stamps[rows], of_others),
+            (stamps[rows], clock.correct(others.stamp_ns)),
             (columns.frame_bytes[rows], others.frame_bytes),
             (identity, others.identity),
             (macs[flow], others.mac),

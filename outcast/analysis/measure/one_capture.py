@@ -27,7 +27,7 @@ from outcast.analysis.capture.copies import copies_in
 from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, TCP, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, Array
-from outcast.analysis.join.clock import MOST_STEPS, steps_back, without_steps_back
+from outcast.analysis.join.clocks import MOST_STEPS, STEP_BACK_NS, steps_back
 from outcast.analysis.join.pairs import grouped
 from outcast.analysis.measure.tcp import Acks, round_trips
 from outcast.analysis.measure.throughput import paint, unwrap
@@ -71,8 +71,7 @@ def seen_flows(capture: PortCapture) -> tuple[list[SeenFlow], list[str]]:
     steps = steps_back(capture)
     if 0 < steps <= MOST_STEPS:
         # After a clock was set back, packets are in their order in the file, not by their stamps.
-        stamps = without_steps_back(capture).correct(capture.columns.stamp_ns)
-        mended = _by_stamps(capture.columns._replace(stamp_ns=stamps))
+        mended = _by_stamps(capture.columns._replace(stamp_ns=_set_on(capture.columns.stamp_ns)))
         as_in_file = _flows(mended, capture)
         if _disorder(as_in_file) < _disorder(flows):
             columns, flows = mended, as_in_file
@@ -89,6 +88,14 @@ def seen_flows(capture: PortCapture) -> tuple[list[SeenFlow], list[str]]:
         )
         flows = _flows(Columns.of(column[~copies] for column in columns), capture)
     return sorted(flows, key=lambda flow: (-flow.payload_bytes, flow.first_ns, flow.key)), remarks
+
+
+def _set_on(stamps: I64) -> I64:
+    """The stamps as if time had gone on by the median gap where they were set back."""
+    gaps = np.diff(stamps)
+    by_ns = np.where(gaps < -STEP_BACK_NS, int(np.median(gaps)) - gaps, 0)
+    result: I64 = stamps + np.concatenate([[0], np.cumsum(by_ns)])
+    return result
 
 
 def _by_stamps(columns: Columns) -> Columns:
