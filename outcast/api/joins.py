@@ -36,7 +36,12 @@ from outcast.analysis.measure.estimates import (
     service_remarks,
 )
 from outcast.analysis.measure.latency import latency
-from outcast.analysis.measure.random_loss import Relation, random_losses, relations
+from outcast.analysis.measure.random_loss import (
+    Relation,
+    explained_drops,
+    random_losses,
+    relations,
+)
 from outcast.analysis.measure.repairs import repairs, unrepaired
 from outcast.analysis.measure.spreads import sojourn_spread
 from outcast.api import joining
@@ -276,13 +281,17 @@ def _measured(
     of_all = queue.replay(full, least.delay_ns(full))
     replayed = queue.of_own(joined, of_all)
     clocks = joined.sources.clocks
-    ranges = drop_ranges(joined, repaired, replayed)
+    longer = [*lost_by_length(joined, replayed)]
+    explained = explained_drops(joined, replayed, least.busy, [rows for _, rows in longer])
+    of_all_explained = np.zeros(len(full.arrivals), np.bool_)
+    of_all_explained[slice(None) if joined.whole is None else joined.whole.own] = explained
+    ranges = drop_ranges(joined, repaired, replayed, explained)
     doubtful = Doubtful.of(unit_ns, clocks, least)
-    related = relations(joined, replayed)
+    related = relations(joined, replayed, explained)
     alike = dict(_alike(joined))
     at_random = {
         output: loss
-        for output, loss in random_losses(joined, repaired, replayed, related).items()
+        for output, loss in random_losses(joined, repaired, replayed, related, explained).items()
         # Otherwise nothing tells what a packet found.
         if joined.outputs[output] not in alike
         and (
@@ -302,6 +311,7 @@ def _measured(
             Relation.EMPTY
             if name in mixed or name in alike or not joined.shows_service(output)
             else related[output],
+            of_all_explained,
         )
         for output, name in enumerate(joined.outputs)
     )
@@ -323,7 +333,7 @@ def _measured(
             *pause_remarks(full, least, doubtful),
             *alike.values(),
             *(loss.sentence for loss in at_random.values()),
-            *lost_by_length(joined, replayed),
+            *(line for line, _ in longer),
             *_lost_on_several(joined),
             *_marked(joined),
             *last,

@@ -150,6 +150,35 @@ def test_an_output_that_stood_still_is_named_and_keeps_its_rate(load, pauses, tm
         assert ("such pauses" in lines[0]) == (len(pauses) > 1)
 
 
+@pytest.mark.parametrize("lost_for", ["its length", "a pause"])
+def test_one_cause_of_drops_is_named_and_no_limit_is_claimed_from_them(lost_for, tmp_path):
+    draw = random.Random(4)
+    at_us, came = 0.0, []
+    for n in range(1, 3000):
+        at_us += draw.expovariate(0.9 / 0.8 / 800)
+        came.append(P(at_us, seq=10_000 * n, ip_id=n, payload=draw.randint(100, 1448)))
+    pause = (500_000, 300_000)
+    in_pause = [one for one in came if 0 <= one.at_us - pause[0] < pause[1]]
+    lost = [one for one in came if one.payload > 1000] if lost_for == "its length" else in_pause[5:]
+    # What the length stops goes again in short segments, what a pause stops after it.
+    again = [
+        replace(one, at_us=one.at_us + 45_000.3, ip_id=9000 + one.ip_id, payload=40)
+        if lost_for == "its length"
+        else replace(one, at_us=at_us + 1000 * n, ip_id=9000 + one.ip_id)
+        for n, one in enumerate(lost, 1)
+    ]
+    passed = sorted((*(one for one in came if one not in lost), *again), key=lambda p: p.at_us)
+    left = _served(passed, [pause] if lost_for == "a pause" else [])
+    found = _join(tmp_path, came + again, left)
+    assert found.joined.counts.dropped == len(lost) > 300
+    (line,) = found.remarks
+    assert ("limit of length" if lost_for == "its length" else "nothing left for") in line
+    (estimate,) = found.estimates
+    assert estimate.rate_bps == pytest.approx(10e6, rel=1e-3)
+    assert estimate.limit_unit is None
+    assert not found.drop_ranges
+
+
 def test_an_output_with_nothing_to_send_does_not_stand_still(tmp_path):
     came = [P(400_000 * (n // 50) + n, seq=10_000 * n, ip_id=n) for n in range(1, 1000)]
     found = _join(tmp_path, came, _served(came, []))

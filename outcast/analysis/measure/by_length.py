@@ -20,23 +20,23 @@ MOST_SHORT = 0.1
 """If more of the short ones are lost too, length alone does not decide."""
 
 
-def lost_by_length(joined: Joined, queue: Queue) -> Iterator[str]:
-    """A line on each output and limit of length that flows show."""
+def lost_by_length(joined: Joined, queue: Queue) -> Iterator[tuple[str, Array]]:
+    """A line on each output and limit of length that flows show, and the arrivals it explains."""
     if joined.sources.is_assembled:
         return
     arrivals = joined.arrivals
-    has_room = _has_room(joined, queue)
+    room = has_room(joined, queue)
     dropped = joined.verdict == Verdict.DROPPED
     known = (arrivals.payload_bytes > 0) & (joined.verdict != Verdict.UNKNOWN)
-    lost = np.bincount(arrivals.flow[known & dropped & has_room], minlength=len(joined.flows))
+    lost = np.bincount(arrivals.flow[known & dropped & room], minlength=len(joined.flows))
     rows = np.flatnonzero(known & (lost >= LEAST)[arrivals.flow])
     rows = rows[np.argsort(arrivals.flow[rows], kind="stable")]
-    found: list[tuple[int, int, int, int, int]] = []
+    found: list[tuple[int, int, int, Array]] = []
     for mine in np.split(rows, np.flatnonzero(np.diff(arrivals.flow[rows])) + 1):
-        if mine.size and (limits := _limits(joined, mine, has_room)) is not None:
-            found.append((*limits, int(arrivals.flow[mine[0]])))
+        if mine.size and (limits := _limits(joined, mine, room)) is not None:
+            found.append(limits)
     for output, name in enumerate(joined.outputs):
-        rest = sorted((one for one in found if one[0] == output), key=lambda one: -one[3])
+        rest = sorted((one for one in found if one[0] == output), key=lambda one: -one[3].size)
         while rest:
             passed, least = rest[0][1:3]
             alike = []
@@ -44,18 +44,20 @@ def lost_by_length(joined: Joined, queue: Queue) -> Iterator[str]:
                 if max(passed, one[1]) < min(least, one[2]):
                     passed, least = max(passed, one[1]), min(least, one[2])
                     alike.append(one)
-            rest = [one for one in rest if one not in alike]
-            flow = joined.flows[alike[0][4]]
+            rest = [one for one in rest if not any(one is other for other in alike)]
+            longer = np.concatenate([one[3] for one in alike])
+            flow = joined.flows[arrivals.flow[longer[0]]]
             ends = f"{with_port(flow.src, flow.sport)} to {with_port(flow.dst, flow.dport)}"
             more = f" and {len(alike) - 1:,} more flows" if alike[1:] else ""
             yield (
                 f"{name}: of {ends}{more} frames of up to {passed:,} bytes passed, and all "
-                f"{sum(one[3] for one in alike):,} of {least:,} bytes or more were lost. It is a "
-                "limit of length on the way, or a filter by length (a path MTU black hole looks so)"
+                f"{longer.size:,} of {least:,} bytes or more were lost. It is a limit of length on "
+                "the way, or a filter by length (a path MTU black hole looks so)",
+                longer,
             )
 
 
-def _has_room(joined: Joined, queue: Queue) -> Bool:
+def has_room(joined: Joined, queue: Queue) -> Bool:
     """Whether each arrival found its output's queue empty, or took it no higher than others did."""
     level = queue.found_bytes.astype(np.int64) + joined.arrivals.frame_bytes
     went = joined.left_as >= 0
@@ -68,8 +70,8 @@ def _has_room(joined: Joined, queue: Queue) -> Bool:
     return np.asarray((queue.found_packets == 0) | (is_lower & (queue.found_packets > 0)), np.bool_)
 
 
-def _limits(joined: Joined, rows: Array, has_room: Bool) -> tuple[int, int, int, int] | None:
-    """A flow's output, its longest frame that passed, the shortest of the longer ones, their count.
+def _limits(joined: Joined, rows: Array, room: Bool) -> tuple[int, int, int, Array] | None:
+    """A flow's output, its longest frame that passed, the shortest of the longer ones, their rows.
 
     None if length does not decide what of the flow is lost. `rows` are its data, in order.
     """
@@ -80,7 +82,7 @@ def _limits(joined: Joined, rows: Array, has_room: Bool) -> tuple[int, int, int,
         return None
     passed = int(length[went].max())
     is_long = length > passed
-    lost = is_long & has_room[rows]
+    lost = is_long & room[rows]
     segments = {*zip(length[lost].tolist(), arrivals.seq[rows[lost]].tolist(), strict=True)}
     order = went[went | lost].astype(np.int8)
     if (
@@ -90,4 +92,4 @@ def _limits(joined: Joined, rows: Array, has_room: Bool) -> tuple[int, int, int,
         or int((~went & ~is_long).sum()) > MOST_SHORT * int((~is_long).sum())
     ):
         return None
-    return output, passed, int(length[is_long].min()), int(is_long.sum())
+    return output, passed, int(length[is_long].min()), rows[is_long]

@@ -19,6 +19,7 @@ from outcast.analysis.join.join import Joined, Note, Stray, Verdict
 from outcast.analysis.join.pairs import numbered
 from outcast.analysis.join.places import ELSEWHERE
 from outcast.analysis.measure.queue import Queue
+from outcast.analysis.measure.random_loss import NO_QUEUE
 from outcast.analysis.measure.repairs import Repairs
 
 LEAST_BY_ONE = 0.9
@@ -27,21 +28,21 @@ LEAST_OF_HOST = 0.1
 """Flows with a smaller share of their host's packets are not compared with the others."""
 FEW_UNSEEN = 8
 """So few missing packets count in any case."""
-_OR_ELSE = (
-    ", or something else than the queue dropped them (a policer, a filter, a bad cable, an AQM)"
-)
 _SIGMAS = 3.0
 """The most that a capture lacks is so many standard deviations above the estimate."""
 
 
-def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRange]:
+def drop_ranges(
+    joined: Joined, repaired: Repairs, queue: Queue, explained: Bool
+) -> list[DropRange]:
     """The drops of each input and output whose captures lack packets; empty if none does.
 
     - Packets that left without having come in are missing in their input's capture. It lacks a like
       share of those that were dropped. So are packets that gaps of the senders' IP ids show, if
       they were not lost on the way; where a capture begins late, the ids of what left before do.
     - Packets that were never sent again, or that came in before the output's capture began, are
-      missing in that. Then only those drops count as proven whose data were sent again.
+      missing in that. Then only those drops count as proven whose data were sent again. Drops
+      that are `explained` need no such proof.
     """
     if joined.sources.directions is None:
         return []
@@ -62,7 +63,7 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
         # What was sent again was lost, so the output's capture does not lack it.
         # Where nothing shows what the queue held, it may have been empty.
         is_shown = joined.shows_content(output)
-        empty = dropped & here & ~repaired.is_proven
+        empty = dropped & here & ~repaired.is_proven & ~explained
         if is_shown:
             empty &= queue.found_packets == 0
         before = int((here & (joined.note == Note.BEFORE_OUTPUT)).sum())
@@ -73,7 +74,7 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
             counted = int((dropped & mine).sum())
             least = most = counted
             if is_doubtful:
-                least = int((repaired.is_proven & mine).sum())
+                least = int(((repaired.is_proven | explained) & dropped & mine).sum())
             lacks = int((lacking & (came_by == row) & (departures.port == output)).sum())
             through = int((mine & (joined.verdict == Verdict.FORWARDED)).sum())
             if lacks and counted:
@@ -82,32 +83,26 @@ def drop_ranges(joined: Joined, repaired: Repairs, queue: Queue) -> list[DropRan
             most = max(most, counted + int(unseen[row, output]))
             if least == most:
                 continue
-            text = f"{ingress}: {counted:,} packets to {name} seem dropped, truly between {least:,}"
-            lacks_in = lacks_of_input[row] if most > counted else 0
-            at_empty = int((empty & mine).sum())
-            if at_empty and not lacks_in and not known_lacks:
-                found, cause = "an empty queue", "a policer, a filter, a bad cable or an AQM"
+            whys = []
+            if most > counted:
+                whys.append(f"{ingress}'s capture lacks at least {lacks_of_input[row]:,} packets")
+            if known_lacks:
+                whys.append(f"{name}'s capture lacks at least {known_lacks:,} packets")
+            if empty.any():
+                found, cause = "an empty queue", NO_QUEUE
                 if not is_shown:
                     found, cause = "a queue whose content nothing shows", "something on the way"
-                text += (
-                    f" and {most:,}: {at_empty:,} of them found {found}, and nobody sent their "
-                    f"data again, as of UDP. So {cause} dropped them, or {name}'s capture lacks "
-                    "them"
+                whys.append(
+                    f"{int(empty.sum()):,} that {name} seems to have dropped found {found}, and "
+                    f"nobody sent their data again, as of UDP, so {cause} dropped them, or "
+                    f"{name}'s capture lacks them"
                 )
-            else:
-                or_else = _OR_ELSE if empty.any() else ""
-                lacks_out = max(known_lacks, int(empty.sum()))
-                text += f" and {most:,}, because captures lack packets{or_else}: "
-                text += _lacks(ingress, lacks_in, name, lacks_out)
+            text = (
+                f"{ingress}: {counted:,} packets to {name} seem dropped, truly between {least:,} "
+                f"and {most:,}: {'; '.join(whys)}"
+            )
             ranges.append(DropRange(ingress, name, counted, least, most, text))
     return ranges
-
-
-def _lacks(ingress: str, lacks_in: int, name: str, lacks_out: int) -> str:
-    """How many packets the captures of an input and an output lack, in words."""
-    of_input = [f"{ingress}'s lacks at least {lacks_in:,} that came in"] if lacks_in else []
-    of_output = [f"{name}'s at least {lacks_out:,} of its port"] if lacks_out else []
-    return " and ".join(of_input + of_output)
 
 
 def _came_by(joined: Joined, told: Directions, number: Mapping[str, int]) -> I64:

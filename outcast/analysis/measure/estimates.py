@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outcast.analysis.compiled import Bool
 from outcast.analysis.join.clocks import Clocks
 from outcast.analysis.join.doubts import MOST_SHARE, late_text
 from outcast.analysis.join.findings import QueueEstimate
@@ -174,14 +175,18 @@ def estimate(
     doubtful: Doubtful,
     least: Latency,
     relation: Relation,
+    explained: Bool,
 ) -> QueueEstimate:
-    """The rate and limit of an output as its packets show them, whatever the caller knows."""
+    """The rate and limit of an output as its packets show them, whatever the caller knows.
+
+    Drops that are `explained` tell nothing of the queue.
+    """
     hidden = output in doubtful.hidden
     rate = None if hidden or relation is Relation.EMPTY else least.rates[output]
     hidden = hidden or relation is not Relation.FULL or not least.is_known[output]
     # A queue holds and drops fragments, not what they were put together to.
     hidden = hidden or joined.sources.is_assembled
-    level = None if hidden else _level(joined, replayed, output, doubtful, least)
+    level = None if hidden else _level(joined, replayed, output, doubtful, least, explained)
     if level is not None and level.confidence < LEAST_EXPLAINED:
         # It refused packets at every content, as what drops at random does.
         level = None
@@ -198,7 +203,12 @@ def estimate(
 
 
 def _level(
-    joined: Joined, replayed: Queue, output: int, doubtful: Doubtful, least: Latency
+    joined: Joined,
+    replayed: Queue,
+    output: int,
+    doubtful: Doubtful,
+    least: Latency,
+    explained: Bool,
 ) -> Capacity | None:
     """The limit that packets show, however much of the least wait is a latency.
 
@@ -212,7 +222,8 @@ def _level(
         taken = least.delays_ns[:, output]
         early += int(np.minimum(taken, least.busy[output].usual_gap_ns).max())
         late += int(np.where(taken > 0, 0, least.least_ns[:, output]).max())
-    return level_within(joined, replayed, output, least.delay_ns(joined), early, late)
+    delay_ns = least.delay_ns(joined)
+    return level_within(joined, replayed, output, delay_ns, early, late, explained)
 
 
 def require_possible(

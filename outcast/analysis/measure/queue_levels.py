@@ -90,17 +90,26 @@ MOST_WRONG = 0.05
 
 
 def level_within(
-    joined: Joined, queue: Queue, egress: int, delay_ns: int | I64, early_ns: int, late_ns: int
+    joined: Joined,
+    queue: Queue,
+    egress: int,
+    delay_ns: int | I64,
+    early_ns: int,
+    late_ns: int,
+    explained: Bool | None = None,
 ) -> Capacity | None:
     """Bounds of a drop-tail queue's capacity, from what packets can have found at most and least.
 
     A departure within `early_ns` before an arrival may have been behind it, and one within
     `late_ns` after it may have been before. `delay_ns` is as in `replay`. If no capacity explains
     all packets, the bounds are those of all that are against hardly more packets than the best one.
+    Arrivals that are `explained` were dropped for another reason.
 
     Returns None if nothing was dropped or nothing was forwarded, because then no level shows.
     """
     mine = (joined.egress == egress) & (queue.found_bytes >= 0)
+    if explained is not None:
+        mine &= ~explained
     taken, refused = (
         rows[:: 1 + rows.size // MOST_LEVELS]
         for verdict in (Verdict.FORWARDED, Verdict.DROPPED)

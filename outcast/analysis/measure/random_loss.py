@@ -13,8 +13,10 @@ from enum import Enum
 
 import numpy as np
 
-from outcast.analysis.compiled import I32, Bool
+from outcast.analysis.compiled import I32, Array, Bool
 from outcast.analysis.join.join import Joined, Verdict
+from outcast.analysis.measure.by_length import has_room
+from outcast.analysis.measure.latency import Busy
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.repairs import Repairs
 
@@ -29,6 +31,10 @@ UNEVEN = 0.2
 many of those that find most."""
 SIGMAS = 3.0
 """By so many standard deviations at most an even spread differs from what is expected."""
+
+
+NO_QUEUE = "a policer, a filter, a bad cable or an AQM"
+"""What drops packets whatever the queue holds."""
 
 
 class Relation(Enum):
@@ -53,13 +59,17 @@ class RandomLoss:
 
 
 def random_losses(
-    joined: Joined, repaired: Repairs, queue: Queue, related: Sequence[Relation]
+    joined: Joined, repaired: Repairs, queue: Queue, related: Sequence[Relation], explained: Bool
 ) -> dict[int, RandomLoss]:
-    """For each output whose drops have no relation to its queue, the evidence."""
+    """For each output whose drops have no relation to its queue, the evidence.
+
+    Drops that are `explained` do not count, here and in `relations`.
+    """
     told = {}
     for output, name in enumerate(joined.outputs):
-        mine, empty = _dropped_at(joined, queue, output)
+        mine, empty = _dropped_at(joined, queue, output, explained)
         count, at_empty = int(mine.sum()), int(empty.sum())
+        which = "other packets" if (explained & (joined.egress == output)).any() else "packets"
         is_idle = related[output] is Relation.EMPTY
         if related[output] in (Relation.FULL, Relation.UNKNOWN) or at_empty < LEAST * is_idle:
             continue
@@ -77,28 +87,49 @@ def random_losses(
             for ingress, lost, came in zip(joined.inputs, *of_inputs, strict=True)
             if lost
         ]
-        seen = f"the {count:,} packets that were dropped found the queue no fuller than all others"
+        seen = f"the {count:,} {which} that were dropped found the queue no fuller than all others"
         seen += " did"
         unknown = "No limit is"
         if is_idle:
-            seen = f"{at_empty:,} of the {count:,} packets that were dropped found an empty queue"
+            seen = f"{at_empty:,} of the {count:,} {which} that were dropped found an empty queue"
             unknown = "No rate and no limit are"
         told[output] = RandomLoss(
             f"{name}: {seen}, and the data of {again:,} of them were sent again. So no full queue "
-            f"dropped them, but a policer, a filter, a bad cable or an AQM ({', '.join(inputs)}). "
+            f"dropped them, but {NO_QUEUE} ({', '.join(inputs)}). "
             f"{unknown} estimated",
             is_idle,
         )
     return told
 
 
-def relations(joined: Joined, queue: Queue) -> list[Relation]:
+def explained_drops(
+    joined: Joined, queue: Queue, busy: Sequence[Busy], longer: Sequence[Array]
+) -> Bool:
+    """The arrivals that were lost for their length, or while their output stood still.
+
+    An output that stands still has a full queue, too. What would have found room is lost for the
+    pause alone.
+    """
+    explained = np.zeros(len(joined.arrivals), np.bool_)
+    for rows in longer:
+        explained[rows] = True
+    pauses = [(output, pause) for output, sent in enumerate(busy) for pause in sent.pauses]
+    if pauses:
+        lost = (joined.verdict == Verdict.DROPPED) & has_room(joined, queue)
+        for output, pause in pauses:
+            since_ns = joined.arrivals.stamp_ns - pause.since_ns
+            here = lost & (joined.egress == output)
+            explained |= here & (since_ns >= 0) & (since_ns < pause.time_ns)
+    return explained
+
+
+def relations(joined: Joined, queue: Queue, explained: Bool) -> list[Relation]:
     """For each output, what its drops have to do with its queue."""
-    return [_relation(joined, queue, output) for output in range(len(joined.outputs))]
+    return [_relation(joined, queue, output, explained) for output in range(len(joined.outputs))]
 
 
-def _relation(joined: Joined, queue: Queue, output: int) -> Relation:
-    mine, empty = _dropped_at(joined, queue, output)
+def _relation(joined: Joined, queue: Queue, output: int, explained: Bool) -> Relation:
+    mine, empty = _dropped_at(joined, queue, output, explained)
     count = int(mine.sum())
     if not joined.shows_content(output):
         return Relation.UNKNOWN
@@ -127,7 +158,7 @@ def _is_even(found: I32, dropped: I32) -> bool:
     return bool((drops - expected <= most)[2:].all())
 
 
-def _dropped_at(joined: Joined, queue: Queue, output: int) -> tuple[Bool, Bool]:
+def _dropped_at(joined: Joined, queue: Queue, output: int, explained: Bool) -> tuple[Bool, Bool]:
     """The arrivals that an output dropped, and those of them that found its queue empty."""
-    mine: Bool = (joined.verdict == Verdict.DROPPED) & (joined.egress == output)
+    mine: Bool = (joined.verdict == Verdict.DROPPED) & (joined.egress == output) & ~explained
     return mine, mine & (queue.found_packets == 0)
