@@ -1,7 +1,8 @@
 """Makes the configuration reference and the editors' schema from the models.
 
-`python scripts/reference.py` writes docs/config.md, its copy for students, configs/schema.json and
-the table of profiles in docs/noise.md. A test fails if they are not up to date.
+`python scripts/reference.py` writes docs/config.md, its copy for students, configs/schema.json, the
+table of profiles in docs/noise.md and that of quantities in docs/analysis.md. A test fails if they
+are not up to date.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from outcast import experiment
+from outcast import experiment, quantities
 from outcast.experiment.noise import PROFILES
 from outcast.experiment.parts import Part
 
@@ -63,7 +64,21 @@ def markdown() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-_PROFILES = re.compile(r"(<!-- profiles -->\n).*(<!-- end of profiles -->\n)", re.DOTALL)
+def _between(name: str, text: str, made: str) -> str:
+    """The text with what is made in the place that its marks show."""
+    marks = rf"(<!-- {name} -->\n).*(<!-- end of {name} -->\n)"
+    return re.sub(marks, lambda match: match[1] + made + match[2], text, flags=re.DOTALL)
+
+
+def with_quantities(text: str) -> str:
+    """Returns the text of docs/analysis.md with the quantities in their place."""
+    rows = ["| of a | key or column | name | unit | what it is |", "|---|---|---|---|---|"]
+    rows += [
+        f"| {each.level} | `{each.key}` | {each.label} | {each.form.unit} | {each.definition} |"
+        for each in quantities.TABLE
+        if not each.is_text
+    ]
+    return _between("quantities", text, "\n".join(rows) + "\n")
 
 
 def with_profiles(text: str) -> str:
@@ -87,7 +102,7 @@ def with_profiles(text: str) -> str:
             for part, number in numbers.items()
         ]
         rows.append("")
-    return _PROFILES.sub(lambda match: match[1] + "\n".join(rows) + match[2], text)
+    return _between("profiles", text, "\n".join(rows))
 
 
 def _definitions(part: Schema, schema: Schema) -> Iterator[Schema]:
@@ -214,8 +229,9 @@ def main() -> None:
     root = Path(__file__).parents[1]
     (root / "docs/config.md").write_text(markdown(), encoding="utf-8")
     (root / "configs/schema.json").write_text(schema_text(), encoding="utf-8")
-    noise = root / "docs/noise.md"
-    noise.write_text(with_profiles(noise.read_text("utf-8")), encoding="utf-8")
+    for page, fill in (("noise", with_profiles), ("analysis", with_quantities)):
+        place = root / f"docs/{page}.md"
+        place.write_text(fill(place.read_text("utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,25 +25,20 @@ def make(
     planned: Planned,
     directory: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
+    on_analysed: Callable[[RunDirectory], None] | None = None,
 ) -> Path:
     """Makes a run, as `outcast.run` does, and returns its folder. Raises as that does."""
-    if directory is not None:
-        target = Path(directory)
-        execute(planned, target, progress)
-        return target
-    return _in_a_free_place(planned, progress)
-
-
-def _in_a_free_place(planned: Planned, progress: bool | None) -> Path:
-    """Makes a run whose folder nobody named, and returns its folder."""
     from outcast import workflow
 
-    *places, last = workflow.default_directories(planned.experiment)
+    if directory is not None:
+        *places, last = [Path(directory)]
+    else:
+        *places, last = workflow.default_directories(planned.experiment)
     for target in places:
         with contextlib.suppress(workflow.TakenError):
-            execute(planned, target, progress)
+            execute(planned, target, progress, on_analysed=on_analysed)
             return target
-    execute(planned, last, progress)
+    execute(planned, last, progress, on_analysed=on_analysed)
     return last
 
 
@@ -78,7 +73,12 @@ def execute(
             engine.require(*planned.by(engine.name))
         with displays.of_run(progress) as on_event:
             return workflow.execute(
-                planned, engine, target, on_event, draw=draw, on_analysed=on_analysed
+                planned,
+                engine,
+                target,
+                on_event,
+                draw=draw,
+                on_analysed=on_analysed and displays.without_line(on_event, on_analysed),
             ).directory
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from outcast.view.terminal.console import NotebookLine, PlainConsole
 from outcast.view.terminal.progress import Progress
 
 if TYPE_CHECKING:
+    from outcast.records.run_directory import RunDirectory
     from outcast.sweep.scheduler import Observer
 
 
@@ -30,6 +31,18 @@ def of_run(progress: bool | None) -> Iterator[Callable[[Mapping[str, Any]], None
         return
     with Progress(PlainConsole(stderr=True)) as display:
         yield display
+
+
+def without_line(
+    on_event: Callable[[Mapping[str, Any]], None], then: Callable[[RunDirectory], None]
+) -> Callable[[RunDirectory], None]:
+    """`then`, during which a display of events takes its moving line away."""
+
+    def call(directory: RunDirectory) -> None:
+        with on_event.silent() if isinstance(on_event, Progress) else nullcontext():
+            then(directory)
+
+    return call
 
 
 @contextmanager

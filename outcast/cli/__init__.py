@@ -23,8 +23,8 @@ PROJECT = "outcast-testbed"
 """pip calls this program so; `outcast` on the Python package index is another one."""
 
 VERBS = (
-    *("doctor", "run", "exec", "sweep", "results", "reproduce", "analyze", "report", "figure"),
-    *("pack", "replay", "trace", "whatif", "fate", "join", "inspect", "export", "why"),
+    *("doctor", "run", "exec", "sweep", "results", "reproduce", "analyze", "show", "report"),
+    *("figure", "pack", "replay", "trace", "whatif", "fate", "join", "inspect", "export", "why"),
     *("topo", "guest", "assignment", "clean", "completion"),
 )
 

@@ -19,6 +19,6 @@ def command(directory: Path) -> None:
     from outcast.view.terminal import tables
 
     run = runs.analyze(directory)
-    terminal.console().print(tables.render(run.directory))
+    terminal.console().print(tables.screen(run))
     shared.print_drawn(run.path)
     analysis.require_agreement(run.summary)

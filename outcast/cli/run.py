@@ -56,14 +56,12 @@ def command(
     chosen = shared.chosen(config, engine, overrides)
     with ExitStack() as stack:
         earlier = None if replay_of is None else _earlier(replay_of, chosen, stack)
-        path = making.make(chosen, output, progress=True)
+        path = making.make(chosen, output, progress=True, on_analysed=_show)
         # Only now, because the run imports most of this while its guest is busy.
         from outcast.api.runs import Run
-        from outcast.view.terminal import tables
 
         run, console = Run(path), terminal.console()
-        console.print(tables.render(run.directory, notes_shown=True))
-        shared.print_drawn(run.path)
+        shared.print_drawn(path)
         if earlier is not None:
             _compare(earlier, run.directory, console)
     if verify_replay:
@@ -76,6 +74,14 @@ def command(
         raise UntrustedError(
             f"{run.path}: captures and counters do not agree: {'; '.join(run.reasons)}"
         )
+
+
+def _show(directory: RunDirectory) -> None:
+    """Prints the result, before its figures are drawn."""
+    from outcast.records.run import Run
+    from outcast.view.terminal import tables
+
+    terminal.console().print(tables.screen(Run(directory), notes_shown=True))
 
 
 def _earlier(path: Path, chosen: Planned, stack: ExitStack) -> RunDirectory:

@@ -256,11 +256,15 @@ overrides = several(
 )
 
 
-def print_drawn(run: Path) -> None:
-    """Prints one line: the path of the run's report, and the number of its figures."""
-    figures = len(list(run.glob("*.png")))
+def print_drawn(path: Path) -> None:
+    """Prints where the run's report is, and how to see more of its result."""
+    from outcast.records.run import Run
+    from outcast.view.terminal import tables
+
+    figures = len(list(path.glob("*.png")))
     beside = f", with {figures} figures (*.png) beside it" if figures else ""
-    terminal.echo_path(run / "report.html", beside)
+    terminal.echo_path(path / "report.html", beside)
+    terminal.echo(tables.where_more(Run(path)))
 
 
 def note(text: str) -> None:

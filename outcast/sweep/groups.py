@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from outcast import quantities
 from outcast.analysis import statistics
 from outcast.analysis.statistics import Interval, Kind
 from outcast.errors import ConfigError, did_you_mean
@@ -22,12 +23,6 @@ _NEVER_BY = ("seed",)
 _MOST_VALUES_NAMED = 6
 _MOST_COLUMNS_NAMED = 20
 """A refusal names no more columns than these, because it is one line."""
-_USUAL = ("jain_index", "total_goodput_bps")
-_OF_PARTS = re.compile(
-    r"classes\.\d+\.mean_goodput_bps|completions\.\d+\."
-    r"(goodput_bps|timeouts|times\.all\.(p50_ms|max_ms)|streams\.loss_share|streams\.delay_ms\.mean)"
-    r"|programs\..+\.time_ms\.p50|probes\.\d+\.rtt_ms\.(p50|p99)"
-)
 
 
 @dataclass(frozen=True)
@@ -180,13 +175,10 @@ def default_values(frame: pl.DataFrame) -> list[str]:
     Where `analysis.compare` names groups, their ratio in place of the outcast ratio; where flows
     are grouped otherwise than by hop count, each group's mean goodput in place of each class's.
 
-    For generated traffic also each workload's goodput, timeouts, and its median and longest flow
-    completion time, and for
-    programs the median time of an execution. Of probes the median and the 99th percentile of round
-    trips. The losses elsewhere than at the bottleneck, if these
-    are more than those at it in any run.
+    Of workloads, programs and probes those that outcast/quantities.py marks with `sweep`. The
+    losses elsewhere than at the bottleneck, if these are more than those at it in any run.
     """
-    of_parts = [name for name in frame.columns if _OF_PARTS.fullmatch(name) and frame[name].count()]
+    of_parts = [name for name in frame.columns if _is_usual(name) and frame[name].count()]
     ratios = [name for name in frame.columns if is_compared(name)]
     of_groups = _of_groups(frame)
     if of_groups:
@@ -195,12 +187,19 @@ def default_values(frame: pl.DataFrame) -> list[str]:
     has_flows = any(name.startswith("classes.") for name in frame.columns)
     # Where the groups shown are no classes, the outcast ratio compares none of them.
     ratio = ratios or ([] if of_groups else ["outcast_ratio"])
-    usual = [*((*ratio, *_USUAL) if has_flows or not of_parts else ()), *of_parts]
+    of_run = [quantity.key for quantity in quantities.of("run", "sweep")]
+    usual = [*((*ratio, *of_run[1:]) if has_flows or not of_parts else ()), *of_parts]
     if _lost_elsewhere(frame):
         usual.append("losses.elsewhere")
     present = [name for name in usual if name in frame.columns]
     # Of flows of one class there is no ratio.
     return [name for name in present if name != "outcast_ratio" or frame[name].count()]
+
+
+def _is_usual(name: str) -> bool:
+    """Whether a column of a part of a run, as a class or a workload, is shown by default."""
+    quantity = None if name.startswith("groups.") else quantities.of_column(name)
+    return quantity is not None and quantity.level != "run" and "sweep" in quantity.shown
 
 
 def _of_groups(frame: pl.DataFrame) -> list[str]:

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outcast import quantities
 from outcast.analysis.statistics import Interval
 from outcast.records.spreadsheets import csv_text
 from outcast.sweep.dataset import is_compared
@@ -84,26 +85,24 @@ def scale(name: str) -> tuple[float, str]:
 
 def heading(name: str) -> str:
     """A value's name for people: `classes.2.mean_goodput_bps` is `2-hop mean goodput, Mbps`."""
-    _, unit = scale(name)
-    parts = name.removesuffix("_bps").split(".")
-    if parts[0] == "completions" and parts[2:4] == ["times", "all"]:
-        which = {"p50_ms": "median", "max_ms": "longest"}.get(parts[4], parts[4])
-        return f"workload {parts[1]} {which} completion time, ms"
-    if parts[0] == "programs" and parts[-2:] == ["time_ms", "p50"]:
-        return f"{'.'.join(parts[1:-2])} median time, ms"
-    if parts[0] == "probes" and parts[2] == "rtt_ms" and parts[3] in ("p50", "p99"):
-        return f"probe {parts[1]} {'median' if parts[3] == 'p50' else '99 %'} round trip, ms"
-    if parts[0] == "completions" and len(parts) == 3:
-        parts = [f"workload {parts[1]}", parts[2]]
     if is_compared(name):
         return name
-    if len(parts) == 3 and parts[0] == "classes":
-        parts = [f"{parts[1]}-hop", parts[2]]
-    if len(parts) > 3 and parts[0] == "groups":
-        # A label keeps its underscores, because a host or a port is called so.
-        text = f"{'.'.join(parts[2:-1])} {parts[-1].replace('_', ' ')}"
-    else:
-        text = " ".join(parts).replace("_", " ").replace("jain index", "Jain's index")
+    _, unit = scale(name)
+    found = quantities.of_column(name)
+    if found is None:
+        text = name.removesuffix("_bps").replace(".", " ").replace("_", " ")
+        return f"{text}, {unit}" if unit else text
+    unit = unit or found.form.unit
+    match name.removesuffix(found.key).removesuffix(".").split("."):
+        case ["classes", hops]:
+            whose = f"{hops}-hop "
+        case ["groups", _, *label]:
+            whose = f"{'.'.join(label)} "
+        case ["completions" | "probes" as part, number]:
+            whose = f"{'probe' if part == 'probes' else 'workload'} {number} "
+        case [_, *label]:
+            whose = f"{'.'.join(label)} " if label else ""
+    text = f"{whose}{found.label.removesuffix(f' ({unit})')}"
     return f"{text}, {unit}" if unit else text
 
 

@@ -1,23 +1,20 @@
 """A run's summary in words and numbers, as the terminal, the page and the figures say them."""
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from outcast.analysis.measure.losses import BEFORE_SENDING, where
 from outcast.analysis.measure.stationarity import change, fairness_change, rates_in
 from outcast.analysis.run_analysis import Interval
 from outcast.plan.grouping import GROUPINGS
+from outcast.quantities import format_ms
 from outcast.records.captures import CapturesManifest
 from outcast.records.port_summaries import LossSummary, PortLosses
 from outcast.records.run import Run
-from outcast.records.summary import ClassSummary, CompletionSummary, LimitSummary, Summary, Window
+from outcast.records.summary import ClassSummary, CompletionSummary, Summary, Window
 from outcast.units import counted, format_bps
 from outcast.view.events import rates_within
-
-
-def format_ratio(value: float | None) -> str:
-    """Writes a ratio or an index: `0.123`, `7.042`, `98.7`."""
-    return "-" if value is None else f"{value:.3f}" if value < 10 else f"{value:.1f}"
 
 
 def noun(run: Run) -> str:
@@ -54,41 +51,123 @@ def draw_sentence(run: Run) -> str:
     if isinstance(manifest := run.manifest, CapturesManifest):
         return ""
     return (
-        f"one draw, of seed {manifest.seed}; `outcast sweep` over seeds shows how much runs differ"
+        f"one draw of seed {manifest.seed}: `outcast sweep` over seeds shows how much runs differ"
     )
 
 
-PHASE_KEPT = (
-    "phase kept: the share of its place between two departures that an input has 64 to 256 packet "
-    "times later"
-)
-"""What `noise.PORT.inputs.PORT.kept` is."""
+_MOST_RESULTS = 2
+"""The most workloads and programs in the headline."""
+
+
+def headline(run: Run) -> str:
+    """The result in a phrase or several: who got how much of what, and all of it."""
+    summary, parts = run.summary, []
+    if run.manifest.flows:
+        total = format_bps(summary.total_goodput_bps)
+        fair = "" if summary.jain_index is None else f"Jain {summary.jain_index:.3f}"
+        if compared := _comparison(summary):
+            parts += [compared, fair, f"{total} in all"]
+        else:
+            parts += [f"{counted(len(run.manifest.flows), 'flow')} got {total} in all", fair]
+    results = [workload_result(part) for part in (summary.completions or {}).values()]
+    results += [
+        f"{name}: {counted(part.executions, 'execution')}, {part.failures} failed"
+        for name, part in (summary.programs or {}).items()
+        if not part.server
+    ]
+    more = f"and {len(results) - _MOST_RESULTS} more results" * (len(results) > _MOST_RESULTS)
+    parts += [*results[:_MOST_RESULTS], more]
+    for probe in [*(summary.probes or {}).values()][: 0 if any(parts) else 1]:
+        took = "no answer" if probe.rtt_ms is None else f"median {format_ms(probe.rtt_ms.p50)}"
+        parts.append(f"{probe.title}: {took}, {format_ms(probe.base_rtt_ms)} without queues")
+    return "; ".join(part for part in parts if part) or "nothing was sent that is measured here"
+
+
+def _comparison(summary: Summary) -> str:
+    """What a flow of the one group compared got, by what one of the other got."""
+    if (compare := summary.compare) is None or None in compare.mean_goodput_bps:
+        return ""
+    sizes = {name: part.flows for name, part in summary.grouped(compare.by).items()}
+    (first, second), (got, least) = (
+        [_a_flow(compare.by, label, sizes.get(label, 2)) for label in compare.groups],
+        compare.mean_goodput_bps,
+    )
+    if compare.ratio is None:
+        return f"{begun(first)} got {format_bps(got or 0)}, {second} {format_bps(least or 0)}"
+    times = f"{compare.ratio:.1f} times" if compare.ratio >= 1 else f"{compare.ratio:.2f} of"
+    return f"{begun(first)} got {times} what {second} got"
+
+
+def _a_flow(kind: str, label: str, flows: int) -> str:
+    before, after = {"port": ("", f" by {label}"), "sender": ("", f" from {label}")}.get(
+        kind, (f"{label} ", "")
+    )
+    article = "the" if flows == 1 else "an" if before[:1] in {*"aeiou8"} else "a"
+    return f"{article} {before}flow{after}"
+
+
+def checks(run: Run) -> list[tuple[str, str]]:
+    """What was checked, each with a mark: ✓ holds, ✗ does not, ? is not known."""
+    capture = run.summary.capture
+    if not capture.trusted:
+        agreed = ("✗", "captures and counters do not agree")
+    elif capture.qdisc_drops is None:
+        drops = counted(capture.inferred_drops, "drop")
+        agreed = ("?", f"{drops} inferred; no counter of the queue is known to compare with")
+    else:
+        agreed = ("✓", f"captures and counters agree: {counted(capture.inferred_drops, 'drop')}")
+    found = [agreed, *([_steady(run)[:2]] if run.summary.classes else [])]
+    # Where most were lost elsewhere, a warning says so.
+    losses = run.summary.losses
+    if losses is not None and 0 < losses.elsewhere <= losses.bottleneck:
+        found.append(("?", f"{counted(losses.elsewhere, 'packet')} lost elsewhere"))
+    return found
+
+
+def doubts(run: Run) -> list[str]:
+    """How sure the result is, in sentences: steadiness, losses that tables lack, one draw."""
+    losses = run.summary.losses
+    return [
+        *([stationarity_sentence(run)] if run.summary.classes else []),
+        *([loss_sentence(run.summary, losses)] if losses is not None else []),
+        *([draw] if (draw := draw_sentence(run)) else []),
+    ]
 
 
 def stationarity_sentence(run: Run) -> str:
     """Whether the division of the link changed, in words, and the rates that changed meanwhile."""
     summary = run.summary
-    interval = f"from {summary.start_s:g} to {summary.end_s:g} s"
+    _, steady, found = _steady(run)
+    more = (
+        ""
+        if summary.stationary is not False or summary.interval == "asked"
+        else ("; analysis.from cuts a start")
+    )
+    return (
+        f"{steady} from {summary.start_s:g} to {summary.end_s:g} s: {found} "
+        f"(docs/steady-state.md{more})"
+    )
+
+
+def _steady(run: Run) -> tuple[str, str, str]:
+    """Whether a run was in steady state: as a mark, in words, and why."""
+    summary = run.summary
     if summary.stationary is None:
-        return (
-            f"steady state {interval}: not known, because the test needs ten bins (analysis.bin) "
-            "and goodput in each tenth"
-        )
+        why = "the test needs ten bins (analysis.bin) and goodput in each tenth"
+        return "?", "steady state not known", why
     span = Interval(round(summary.start_s * 1e9), round(summary.end_s * 1e9))
     rates = rates_in(run.table("throughput"), round(summary.duration_s * 1e9), span)
     if not summary.stationary:
-        steady = "not in steady state"
         found = change(rates, run.manifest.compared_flows) or "the division of the link changes"
+        steady = ("✗", "not in steady state", found)
     elif found := fairness_change(rates):
-        steady = "steady state doubtful"
+        steady = ("?", "steady state doubtful", found)
     else:
-        steady, found = "steady state", _no_trend(run)
-    more = (
-        "" if summary.stationary or summary.interval == "asked" else "; analysis.from cuts a start"
-    )
-    changed = rates_within(run)
-    mixed = f"; but rates changed meanwhile, so means mix several: {changed}" if changed else ""
-    return f"{steady} {interval}: {found} (docs/steady-state.md{more}){mixed}"
+        steady = ("✓", "steady state", _no_trend(run))
+    if changed := rates_within(run):
+        why = f"{steady[2]}; but rates changed meanwhile, so means mix several: {changed}"
+        return "?" if steady[0] == "✓" else steady[0], steady[1], why
+    return steady
 
 
 def _no_trend(run: Run) -> str:
@@ -154,6 +233,27 @@ def utilisation_sentence(summary: Summary) -> str:
     return f"used {when}: {', '.join(used)}" if used else ""
 
 
+def counted_by_class(summary: Summary) -> str:
+    """What captures and the kernel counted of classes in the whole run, in a sentence."""
+    compared = [
+        (f"{name} of {port}", part.captured, part.counted)
+        for port, queue in summary.queue.items()
+        for name, part in (queue.classes or {}).items()
+        if part.counted is not None
+    ]
+    if not compared:
+        return "the kernel's counters of classes were not recorded"
+    differ = [
+        f"{name}: {ours.sent:,} sent and {ours.dropped:,} dropped by the captures, "
+        f"{theirs.sent:,} and {theirs.dropped:,} by the kernel"
+        for name, ours, theirs in compared
+        if ours != theirs
+    ]
+    if differ:
+        return "in the whole run " + "; ".join(differ)
+    return "in the whole run the kernel counted the same packets and drops of each class"
+
+
 def counted_at(run: Run) -> str:
     """Which of several studied ports the numbers of a flow are of; empty if it crosses one only."""
     ports = [record.egress for record in run.manifest.bottlenecks]
@@ -166,28 +266,11 @@ def counted_at(run: Run) -> str:
     )
 
 
-def loss_rate(part: PortLosses) -> str:
+def loss_rate(part: PortLosses) -> float | None:
     """The share that a port lost of all packets that it sent or that its queue refused."""
     before = sum(part.lost.get(cause, 0) for cause in BEFORE_SENDING)
     offered = part.packets + before
-    return share(sum(part.lost.values()), offered)
-
-
-def shares_of(part: LimitSummary) -> dict[str, str]:
-    """What limited a flow, by cause, as people read it."""
-    at_least = ">= " if part.at_least else ""
-    return {
-        cause: "not told"
-        if share is None
-        else f"{at_least if cause == 'send_buffer' else ''}{share:.1%}"
-        for cause, share in part.model_dump(exclude={"at_least"}).items()
-    }
-
-
-def awaiting_rto(summary: Summary, part: ClassSummary) -> str:
-    """Returns the share of a flow's time that it spent waiting for timeouts."""
-    share = rto_share(summary, part)
-    return "-" if share is None else f"{share:.1%}"
+    return sum(part.lost.values()) / offered if offered else None
 
 
 def rto_share(summary: Summary, part: ClassSummary) -> float | None:
@@ -217,24 +300,39 @@ def share(part: float, whole: float) -> str:
     return f"{part / whole:.2%}" if whole else "-"
 
 
-def spread(
-    values: object, names: Iterable[str], write: Callable[[float], str] | None = None
-) -> list[str]:
-    """Writes the named values of a distribution, as `format_ms` does; `-` for each that lacks."""
-    found = [getattr(values, name, None) for name in names]
-    return ["-" if value is None else (write or format_ms)(value) for value in found]
-
-
 def begun(text: str) -> str:
     """Writes a text as the beginning of a sentence."""
     return f"{text[0].upper()}{text[1:]}"
 
 
-def format_ns(time_ns: float | None) -> str:
-    """Writes a time with three digits in milliseconds, or in seconds from one on; `-` for None."""
-    return "-" if time_ns is None else format_ms(time_ns / 1e6)
+_WORDS = {
+    "idle": "was idle for|was not used",
+    "elsewhere": "lost elsewhere than",
+    "host-queue": "its own queue lost",
+    "limited": "limited for .* of the time",
+    "memory": "TCP lacked memory",
+    "slow-port": "while packets waited, it sent",
+    "other-limit": "its drops show room",
+    "unfinished": "when the duration ended",
+    "mice": "^mice:",
+    "copies": "deliver packets of .* twice",
+    "apart": "shares, ratios and Jain's index",
+    "windows": r"^(analysis\.)?windows",
+    "interval": r"^analysis\.(from|to)",
+    "held": "held the link",
+    "senders": "packets wait at senders' own ports",
+    "buffers": "(send|receive)_buffer",
+    "marks": "never marks",
+    "envelope": "outside the tested envelope|faster than what two free cores",
+    "host-delays": "delays of hosts' links come before",
+    "late": "after (it|their time)|keep the schedule",
+    "busy": "waited for the CPU",
+    "failed": "failed",
+    "program": "^program ",
+}
+"""The word of each kind of warning, which docs/warnings.md explains, by what its text has."""
 
 
-def format_ms(time_ms: float) -> str:
-    """Writes a time with three digits in milliseconds, or in seconds from one on."""
-    return f"{time_ms:.3g} ms" if abs(time_ms) < 999.5 else f"{time_ms / 1000:#.3g} s"
+def word_of(warning: str) -> str:
+    """The word under which docs/warnings.md explains a warning."""
+    return next((word for word, has in _WORDS.items() if re.search(has, warning)), "other")

@@ -196,7 +196,7 @@ def test_the_summary_says_what_it_covers(part, usual):
     summary = part.summary
     assert (summary.interval, summary.start_s, summary.end_s) == ("asked", 0.01, 0.025)
     assert (usual.summary.interval, usual.summary.start_s) == ("whole", 0.0)
-    heading = tables._heading(summary).plain
+    heading = tables._heading(part).plain
     assert "0.01 to 0.025 s (analysis.from and to)" in heading
 
 

@@ -309,7 +309,7 @@ def test_a_bridge_captured_by_plain_tcpdump(tmp_path):
     assert opened.fair_bps is not None
     assert [way.label for way in opened.ways.values()] == ["A to R", "B to R"]
     text = (tmp_path / "mine" / "report.html").read_text()
-    assert "R: length (KiB)" in text
+    assert "length, mean (KiB)" in text
     assert "Queue of A, in bins" not in text
     # An output where too few packets waited has no row, and the rate's bounds differ.
     estimates = text.partition("Rate and limit of the queues")[2].partition("</table>")[0]
@@ -359,8 +359,9 @@ def test_each_output_has_its_rows_and_its_noise(tmp_path, capsys):
     assert outcast(["join", *ports, "-o", str(made)]) == 0
     capsys.readouterr()
     assert outcast(["analyze", str(made)]) == 0
+    assert "one draw" not in capsys.readouterr().out, "no seed made these captures"
+    assert outcast(["show", str(made), "--ports"]) == 0
     shown = capsys.readouterr().out
     rows = [line.split()[:4] for line in shown.splitlines() if re.match(r"[ABR] +[ABR] ", line)]
-    assert rows == [["A", "R", "930", "326"], ["B", "R", "2752", "1006"]]
-    assert "rows without a drop are left out" in shown
-    assert "one draw" not in shown, "no seed made these captures"
+    assert rows == [["A", "R", "930", "326"], ["B", "R", "2,752", "1,006"]]
+    assert "ports without a drop are left out" in shown

@@ -190,6 +190,8 @@ def test_the_reference_and_the_schema_are_up_to_date():
     assert (ROOT / "docs/config.md").read_text() == reference.markdown(), hint
     noise = (ROOT / "docs/noise.md").read_text()
     assert noise == reference.with_profiles(noise), hint
+    analysis = (ROOT / "docs/analysis.md").read_text()
+    assert analysis == reference.with_quantities(analysis), hint
     assert (ROOT / "configs/schema.json").read_text() == reference.schema_text(), hint
 
 
@@ -217,9 +219,7 @@ WRITTEN_BY_PROGRAMS = {
     "numbers.md",
 }
 """Pages that programs write, and the findings, whose length is that of the sources' claims."""
-GENERATED = re.compile(
-    r"<!--=[^>]+?-->.*?<!--/-->|<!-- profiles -->.*?<!-- end of profiles -->", re.DOTALL
-)
+GENERATED = re.compile(r"<!--=[^>]+?-->.*?<!--/-->|<!-- (\w+) -->.*?<!-- end of \1 -->", re.DOTALL)
 MOST_WORDS = 45_000
 MOST_WORDS_OF_A_GUIDE = 3_200
 MOST_LINES_OF_README = 90

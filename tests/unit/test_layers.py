@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "outcast"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"units", "files", "netlink"}),
+    frozenset({"quantities"}),
     frozenset({"handed_in"}),
     frozenset({"experiment"}),
     frozenset({"plan"}),

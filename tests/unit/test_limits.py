@@ -18,7 +18,7 @@ from outcast.analysis.measure.limits import (
 from outcast.records.counters import HostCounters
 from outcast.records.port_summaries import LossSummary, PortLosses
 from outcast.records.summary import LimitSummary
-from outcast.view import summary_words as words
+from outcast.view import listings
 
 SECOND = 10**9
 
@@ -106,7 +106,7 @@ def test_a_share_that_is_at_least_so_much_is_told_so():
     assert limited["0"].send_buffer == pytest.approx(0.4)
     (line,) = limit_warnings(limited)
     assert line.startswith("flow 0, limited for at least 40% of the time by its own send buffer")
-    assert words.shares_of(limited["0"])["send_buffer"] == ">= 40.0%"
+    assert listings._send_buffer(0.4, at_least=True) == ">= 40.0%"
 
 
 def test_of_multipath_tcp_it_is_not_told_which_buffer_limits():
@@ -116,7 +116,7 @@ def test_of_multipath_tcp_it_is_not_told_which_buffer_limits():
     assert (part.receiver, part.send_buffer, part.at_least) == (None, None, False)
     assert part.network == pytest.approx(0.04)
     assert part.untold == pytest.approx(0.96)
-    assert words.shares_of(part)["receiver"] == words.shares_of(part)["send_buffer"] == "not told"
+    assert listings._send_buffer(part.send_buffer, part.at_least) == "not told"
     (line,) = limit_warnings(limited)
     assert line.startswith(
         "flow 0, limited for 96% of the time by the receiver's window or its own send buffer "

@@ -12,9 +12,9 @@ from outcast.records.counters import Counters, PortCounters
 from outcast.records.effective import service_classes_of
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.view import figures, report
+from outcast.view import figures, listings, report, summary_words
 from outcast.view.figures.look import look_of
-from outcast.view.terminal import service_classes, tables
+from outcast.view.terminal import tables
 from tests.golden import model
 from tests.golden.run_directory import analysed_run, write_run
 from tests.unit import seen
@@ -80,7 +80,7 @@ def with_own(directory: RunDirectory, before: dict[str, int], after: dict[str, i
 
 def text_of(directory: RunDirectory) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=100).print(tables.render(directory))
+    Console(file=stream, width=100).print(tables.everything(Run(directory)))
     return stream.getvalue()
 
 
@@ -147,12 +147,12 @@ def test_other_counts_of_the_kernel_are_told(directory):
     with_own(directory, dict.fromkeys(own, 0), {**own, "class_2_drops": 1})
     analyze(directory)
     summary = Run(directory).summary
-    told = service_classes.counted(summary)
+    told = summary_words.counted_by_class(summary)
     assert "fast of s1-eth1: " in told
     assert "and 1 by the kernel" in told
     with_own(directory, {}, {})
     analyze(directory)
-    assert service_classes.counted(Run(directory).summary) == (
+    assert summary_words.counted_by_class(Run(directory).summary) == (
         "the kernel's counters of classes were not recorded"
     )
     with_own(directory, {}, own)
@@ -164,5 +164,5 @@ def test_a_queue_without_classes_has_no_table(tmp_path):
     made = analysed_run(tmp_path / "run", DURATION_NS, 9, 1_000)
     run = Run(made)
     assert run.summary.queue["s1-eth1"].classes is None
-    assert service_classes.table(run.summary) is None
+    assert listings.service_classes(run, "show") is None
     assert "Classes of service" not in report.make(run)

@@ -10,13 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from outcast.analysis.compiled import Array
+from outcast.quantities import format_ratio
 from outcast.records.run import Run
 from outcast.records.summary import Summary, Window
 from outcast.units import format_bps
 from outcast.view.figures.parts import Bars, draw_bars, legend_inches, shown_groups
 from outcast.view.figures.style import OWN, Canvas, heading
 from outcast.view.palette import GREY, run_colours
-from outcast.view.summary_words import format_ratio, main_ratio, noun, ratio_name
+from outcast.view.summary_words import main_ratio, noun, ratio_name
 
 MOST_CURVES = 40
 """The most curves. If there are more flows, the flows of each sender are added up. If there are

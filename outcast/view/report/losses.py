@@ -2,40 +2,19 @@
 
 from outcast.records.port_summaries import NoiseSummary
 from outcast.records.run import Run
+from outcast.view import listings
 from outcast.view import summary_words as words
 from outcast.view.figures.drops import CHAIN_LENGTHS, chain_counts
 from outcast.view.figures.phase import contests_by_port, ports_shown
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import note, section
-from outcast.view.terminal import service_classes as classes
-
-MOST_PORTS = 40
-"""The most ports that are listed; summary.json has all of them."""
+from outcast.view.report.page import listed, section
 
 
 def queue(run: Run) -> Element:
     """Returns the section on the queue: its length over time, and its distribution."""
     parts: list[Part] = [pictures.drawn(run, "link")]
-    rows: list[list[Part]] = []
-    for port, part in run.summary.queue.items():
-        of_what = ", of packets forwarded" if part.counted == "forwarded" else ""
-        empty_ms = part.switch_latency_us / 1e3
-        of_empty = f", median {empty_ms:.4f} of those that find it empty" if empty_ms else ""
-        for what, spread, form, scale in (
-            (f"length (KiB){of_what}", part.length_bytes, ".2f", 1024),
-            (f"sojourn time (ms){of_empty}", part.sojourn_ms, ".4f", 1),
-        ):
-            if spread is not None:
-                numbers = (spread.mean, spread.p50, spread.p90, spread.p99, spread.max)
-                rows.append([f"{port}: {what}", *(format(n / scale, form) for n in numbers)])
-    if rows:
-        head = ["queue", "mean", "median", "90 %", "99 %", "most"]
-        parts.append(table("The queue's length, and the sojourn time of packets", head, rows))
-        text = (
-            "A sojourn time is from port to port. It includes the link's own delay. A packet that "
-        )
-        parts.append(note(text + "finds the queue empty may still wait for a frame on the link."))
+    parts.append(listed(listings.outputs(run, "report")))
     parts += [element("p", text) for text in _capacity(run)]
     return section("queue", "The queue", *parts)
 
@@ -65,45 +44,19 @@ def network(run: Run) -> Element:
     if losses is None:
         text = "Captures show the losses of the outputs below, and nothing of other places."
         return section("losses", "Losses of every port", element("p", text))
-    ordered = sorted(losses.ports.items(), key=lambda item: -sum(item[1].lost.values()))
-    rows: list[list[Part]] = [
-        [
-            *(port, part.node, part.neighbour, ", ".join(part.lost)),
-            *(f"{part.packets:,}", f"{sum(part.lost.values()):,}", words.loss_rate(part)),
-            f"{part.elsewhere:,}",
-        ]
-        for port, part in ordered
-        if part.lost
-    ]
-    head = ["port", "from", "to", "cause", "sent", "lost", "rate", "not in the drops below"]
     sentence = words.loss_sentence(run.summary, losses)
     counted = (
         f"{words.begun(sentence)}. Counted by the kernel at {len(losses.ports)} ports "
         "that sent something."
     )
-    listed = table("Ports that lost packets", head, rows[:MOST_PORTS], 4) if rows else None
-    more = f"The first {MOST_PORTS} of {len(rows)}; summary.json has them all."
-    parts = (element("p", counted), listed, note(more) if len(rows) > MOST_PORTS else None)
-    return section("losses", "Losses of every port", *parts)
+    table_of = listed(listings.lossy_ports(run, "report"))
+    return section("losses", "Losses of every port", element("p", counted), table_of)
 
 
 def drops(run: Run) -> Element:
     """Returns the section on drops: how many each input port lost, and how many in a row."""
-    rows: list[list[Part]] = [
-        [
-            *(way.label, f"{part.packets:,}", f"{part.dropped:,}"),
-            words.share(part.dropped, part.packets),
-            *(f"{part.longest_chain:,}", f"{part.blackouts:,}"),
-        ]
-        for port, way in run.ways.items()
-        for part in [run.summary.drops[port]]
-    ]
-    head = ["input port", "packets", "dropped", "rate", "longest chain", "blackouts"]
-    listed = table("By input port", head, rows)
-    if len(run.ways) < len(run.summary.drops):
-        text = "Ports whose packets were all forwarded are left out; summary.json has them."
-        listed = element("div", listed, note(text))
-    return section("drops", "Drops", listed, _chains(run))
+    table_of = listed(listings.inputs(run, "report"))
+    return section("drops", "Drops", table_of, _chains(run))
 
 
 def _chains(run: Run) -> Element | None:
@@ -145,17 +98,9 @@ def noise(run: Run) -> Element | None:
     parts: list[Part] = []
     for egress, summary in summaries.items():
         parts += [element("p", text) for text in _departures(egress, summary)]
-        rows: list[list[Part]] = [
-            [port, f"{seen.arrivals:,}", words.number(seen.kept, ".1%")]
-            for port, seen in summary.inputs.items()
-            if seen.arrivals
-        ]
-        if rows:
-            head = ["input", "arrivals", "phase kept"]
-            parts.append(table(f"Phases of full frames to {egress}", head, rows))
     if not parts:
         return None
-    return section("noise", "Noise", *parts, note(f"{words.begun(words.PHASE_KEPT)}."))
+    return section("noise", "Noise", *parts)
 
 
 def _departures(egress: str, summary: NoiseSummary) -> list[str]:
@@ -172,21 +117,5 @@ def _departures(egress: str, summary: NoiseSummary) -> list[str]:
 
 def service_classes(run: Run) -> Element | None:
     """Returns the section with a row for each class; None where no queue has any."""
-    rows: list[list[Part]] = [
-        [f"{port}: {name}", points, *cells]
-        for port, name, points, *cells in classes.rows(run.summary)
-    ]
-    if not rows:
-        return None
-    text = (
-        "A packet's class is told by its DSCP. Queueing is the median time from the input to the "
-        "output, without the link's delay. The rate is that of the frames that left."
-    )
-    compared = classes.counted(run.summary)
-    return section(
-        "classes",
-        "Classes of service",
-        table("What came in, was dropped and left", ["class", *classes.HEAD], rows, numbers_from=2),
-        element("p", text),
-        note(f"{words.begun(compared)}."),
-    )
+    table_of = listed(listings.service_classes(run, "report"))
+    return None if table_of is None else section("classes", "Classes of service", table_of)

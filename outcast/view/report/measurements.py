@@ -2,22 +2,19 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import polars as pl
 import polars.selectors as cs
 
 from outcast.plan import link_words
 from outcast.records.run import Run
-from outcast.units import format_bps
+from outcast.view import listings
 from outcast.view import summary_words as words
-from outcast.view.events import behind_the_capture
 from outcast.view.report import pictures
 from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import note, section
+from outcast.view.report.page import listed, note, section
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""
-_DELAYS = ("delay_mean", "delay_p50", "delay_p99", "jitter")
 
 
 def sections(run: Run) -> list[Element]:
@@ -61,46 +58,18 @@ def _more(frame: pl.DataFrame, name: str) -> Element | None:
 
 def probes(run: Run, _frame: pl.DataFrame) -> Element:
     """Returns the section on probes: the percentiles of their round trips, and a chart."""
-    rows: list[list[Part]] = [
-        [
-            *(f"{number}: {part.title}", f"{part.payload_bytes} B", f"{part.sent:,}"),
-            *(f"{part.lost:,}", f"{part.base_rtt_ms:,.3f}"),
-            *words.spread(part.rtt_ms, ("p50", "p90", "p99", "max"), "{:,.3f}".format),
-        ]
-        for number, part in [*(run.summary.probes or {}).items()][:MOST_ROWS]
-    ]
-    head = ["probe", "payload", "sent", "lost", "without queues", "median", "90 %", "99 %", "most"]
     chart = pictures.drawn(run, "probes")
     text = (
         "A probe is small packets that are each answered. Without queues a round trip takes the "
         "links' delays and the times of both frames."
     )
-    listed = table("Round trips in ms", head, rows)
-    return section("probes", "Latency under load", element("p", text), listed, chart)
+    table_of = listed(listings.probes(run, "report"))
+    return section("probes", "Latency under load", element("p", text), table_of, chart)
 
 
-def streams(run: Run, frame: pl.DataFrame) -> Element:
+def streams(run: Run, _frame: pl.DataFrame) -> Element:
     """Returns the section on UDP flows: what each sent, received and lost, and its delays."""
-    rows: list[list[Part]] = [
-        [
-            *(f"{row['flow']}: {row['src']}", row["dst"], words.sending(row)),
-            *(format_bps(row["sent_bps"]), format_bps(row["received_bps"])),
-            *(f"{row['sent']:,}", f"{row['received']:,}"),
-            words.number(row["loss_share"], ".2%"),
-            *(words.format_ns(row[name]) for name in _DELAYS),
-        ]
-        for row in frame.head(MOST_ROWS).iter_rows(named=True)
-    ]
-    head = ["flow", "to", "sending (s)", "sent", "received", "datagrams sent", "received", "lost"]
-    head += ["mean delay", "median", "99 %", "jitter"]
-    delays = (
-        "Rates are of payload, over the time in which a flow was to send. A delay is the sojourn "
-        "time at the captured queue, which includes the link's own delay"
-        f"{behind_the_capture(run)}. Jitter is the mean difference between the delays of packets "
-        "in a row."
-    )
-    listed = table(f"Every UDP flow{run.summary.whole_run}", head, rows, numbers_from=2)
-    return section("streams", "UDP", listed, element("p", delays), _more(frame, "streams"))
+    return section("streams", "UDP", listed(listings.streams(run, "report")))
 
 
 def workloads(run: Run, _frame: pl.DataFrame) -> Element:
@@ -124,19 +93,8 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
     caption = f"The sockets' own counts at the last sample, at {last_s:.4g} s"
     head = ["flow", "host", *(counters[name] for name in columns)]
     parts.append(table(caption, head, _rows(last), numbers_from=2))
-    if run.summary.limited:
-        parts.append(_limits(run))
+    parts.append(listed(listings.limits(run, "report")))
     return section("sockets", "Sockets", *parts, _more(last, "flows"))
-
-
-def _limits(run: Run) -> Element:
-    """A table of what kept each flow from sending more."""
-    shares = {flow: words.shares_of(part) for flow, part in run.summary.limited.items()}
-    rows: list[list[Part]] = [
-        [flow, *part.values()] for flow, part in [*shares.items()][:MOST_ROWS]
-    ]
-    head = ["flow", *(name.replace("_", " ") for name in next(iter(shares.values())))]
-    return table("What limited each flow, as shares of its time", head, rows, numbers_from=1)
 
 
 def round_trips(run: Run, frame: pl.DataFrame) -> Element:
@@ -173,8 +131,8 @@ def round_trips(run: Run, frame: pl.DataFrame) -> Element:
         "which the last column has. There the curve is broken.",
     )
     caption = "From a segment's arrival to its acknowledgement, in µs"
-    listed, chart = table(caption, head, rows), pictures.drawn(run, "rtt")
-    return section("round-trips", "Round trips", listed, untimed, chart)
+    table_of, chart = table(caption, head, rows), pictures.drawn(run, "rtt")
+    return section("round-trips", "Round trips", table_of, untimed, chart)
 
 
 def utilisation(run: Run, frame: pl.DataFrame) -> Element:
@@ -207,8 +165,8 @@ def ports(run: Run, frame: pl.DataFrame) -> Element:
         .sort(["drops" if "drops" in counters else "most (B)", "port"], descending=[True, False])
     )
     caption = "Every sampled queue, from the first sample to the last"
-    listed = table(caption, summed.columns, _rows(summed))
-    return section("ports", "Queues by the kernel's count", listed, _more(summed, "ports"))
+    table_of = table(caption, summed.columns, _rows(summed))
+    return section("ports", "Queues by the kernel's count", table_of, _more(summed, "ports"))
 
 
 def links(run: Run, frame: pl.DataFrame) -> Element:
@@ -251,8 +209,8 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
         "What each link carried, and for how many flows; a row for each direction. Utilisation is "
         f"over the {whole_s:.3g} s {until}"
     )
-    listed = table(caption, [heads.get(name, name) for name in names], _rows(ordered), texts)
-    return section("links", "Links", usual, listed, _more(ordered, "links"))
+    table_of = table(caption, [heads.get(name, name) for name in names], _rows(ordered), texts)
+    return section("links", "Links", usual, table_of, _more(ordered, "links"))
 
 
 def completions(run: Run, frame: pl.DataFrame) -> Element | None:
@@ -260,40 +218,13 @@ def completions(run: Run, frame: pl.DataFrame) -> Element | None:
     frame = frame.filter(pl.col("size_bytes").is_not_null())
     if frame.is_empty():
         return None
-    finished = frame.drop_nulls("fct").with_columns(ms=pl.col("fct") / 1e6)
-    grouped = frame.group_by("workload", "kind", maintain_order=True).len()
-    rows: list[list[Part]] = []
-    for workload, kind, count in grouped.iter_rows():
-        times = finished.filter(pl.col("workload") == workload)["ms"].to_numpy()
-        spread = ["-"] * 5
-        if times.size:
-            of = [times.mean(), *np.quantile(times, [0.5, 0.95, 0.99]), times.max()]
-            spread = [f"{value:,.3f}" for value in of]
-        of_summary = (run.summary.completions or {}).get(str(workload))
-        timeouts = words.number(of_summary.timeouts if of_summary else None, ",d")
-        rows.append([f"{workload}: {kind}", f"{count:,}", f"{times.size:,}", *spread, timeouts])
-    head = ["workload", "flows", "finished", "mean", "median", "95 %", "99 %", "longest"]
-    head.append("timeouts")
-    chart = pictures.drawn(run, "completions")
-    listed = table(f"In ms{run.summary.whole_run}", head, rows)
-    return section("completions", "Flow completion times", listed, chart)
+    chart, table_of = pictures.drawn(run, "completions"), listed(listings.workloads(run, "report"))
+    return section("completions", "Flow completion times", table_of, chart)
 
 
 def programs(run: Run, frame: pl.DataFrame) -> Element | None:
     """Returns the section on the executions of programs."""
-    rows: list[list[Part]] = []
-    for name, part in (run.summary.programs or {}).items():
-        if part.server:
-            rows.append([name, part.host, "server", *("-",) * 5])
-            continue
-        rows.append(
-            [
-                *(name, part.host, f"{part.executions:,} of {part.asked:,}", f"{part.failures:,}"),
-                *words.spread(part.time_ms, ("mean", "p50", "p90", "max"), "{:,.3f}".format),
-            ]
-        )
-    head = ["program", "host", "executions", "failed", "mean", "median", "90 %", "most"]
     chart = pictures.drawn(run, "programs")
     kept = note("programs.parquet has every execution; programs/ has what each wrote.")
-    listed = table(f"Times in ms{run.summary.whole_run}", head, rows)
-    return section("programs", "Programs", listed, kept, chart)
+    table_of = listed(listings.programs(run, "report"))
+    return section("programs", "Programs", table_of, kept, chart)

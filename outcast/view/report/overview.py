@@ -3,64 +3,60 @@
 import shlex
 from typing import Any
 
-from outcast.analysis.measure.losses import where
+from outcast import quantities
 from outcast.errors import InputError
 from outcast.experiment.engine import properties
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
-from outcast.records.summary import Summary
-from outcast.units import counted, format_bps
+from outcast.view import listings
 from outcast.view import summary_words as words
 from outcast.view.report import captured
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import bullets, code, details, main_numbers, section, trust
 
-_MOST_PROBES = 2
-MOST_KEYS = 8
-"""The most groups among the main numbers."""
+_MOST_KEYS = 4
 
 
 def header(run: Run) -> list[Element]:
-    """Returns the heading, the result in a sentence, and whether captures and counters agree."""
+    """Returns the heading, the result in a sentence, four numbers, and what was checked."""
     summary = run.summary
-    key: list[tuple[str, str]] = []
-    if run.manifest.flows:
-        key.append(("goodput in all", format_bps(summary.total_goodput_bps)))
-        for group in run.groups[:MOST_KEYS]:
-            of_what = f"{group.title}, mean of a flow"
-            key.append((of_what, format_bps(group.summary.mean_goodput_bps)))
-        if words.has_ratio(summary):
-            key.append((words.ratio_name(summary), words.format_ratio(words.main_ratio(summary))))
-        key.append(("Jain's index", words.number(summary.jain_index, ".3f")))
-    when = summary.whole_run
-    for workload in (summary.completions or {}).values():
-        streams = workload.streams
-        if streams is not None:
-            key.append(("UDP received while sending", format_bps(streams.received_bps)))
-            if streams.loss_share is not None:
-                key.append((f"UDP lost{when}", f"{streams.loss_share:.2%}"))
-            if streams.delay_ms is not None:
-                key.append((f"UDP delay, mean{when}", words.format_ms(streams.delay_ms.mean)))
-            continue
-        times = workload.times.get("all")
-        if times is not None and times.p50_ms is not None:
-            both = ", ".join(words.spread(times, ("p50_ms", "max_ms")))
-            key.append((f"{workload.kind}, median and longest time{when}", both))
-        key.append((f"{workload.kind}, goodput{when}", format_bps(workload.goodput_bps)))
-    for probe in [*(summary.probes or {}).values()][:_MOST_PROBES]:
-        if probe.rtt_ms is not None:
-            both = f"{words.format_ms(probe.rtt_ms.p50)}, {words.format_ms(probe.rtt_ms.p99)}"
-            key.append((f"latency {probe.src} to {probe.dst}, median and 99 %", both))
-    key.append(("drops", f"{sum(part.dropped for part in summary.drops.values()):,}"))
-    if summary.losses is not None and summary.losses.elsewhere:
-        key.append((f"lost elsewhere{when}", f"{summary.losses.elsewhere:,}"))
-    key.append(("blackouts", f"{sum(part.blackouts for part in summary.drops.values()):,}"))
+    covered = "all of the captures" if run.captured is not None else COVERED[summary.interval]
+    lead = f"{words.begun(covered)}, {summary.start_s:g} to {summary.end_s:g} s: "
     return [
         element("h1", summary.name),
-        element("p", _result(run), class_="lead"),
-        main_numbers(key),
+        element("p", f"{lead}{words.headline(run)}.", class_="lead"),
+        main_numbers(_main_numbers(run)[:_MOST_KEYS]),
         captured.verdict(run) if summary.capture.qdisc_drops is None else _trust(run),
     ]
+
+
+def _main_numbers(run: Run) -> list[tuple[str, str]]:
+    """The run's own numbers; without flows those of its first workload, program or probe."""
+    summary = run.summary
+    drops = ("drops", f"{sum(part.dropped for part in summary.drops.values()):,}")
+    if run.manifest.flows:
+        ratio = words.ratio_name(summary) if words.has_ratio(summary) else ""
+        names = {"outcast_ratio": ratio or None}
+        values = {**dict(summary), "outcast_ratio": words.main_ratio(summary)}
+        return [
+            *(
+                (
+                    names.get(quantity.key, quantity.label) or "",
+                    quantity.write(values[quantity.key]),
+                )
+                for quantity in quantities.of("run", "report")
+                if names.get(quantity.key, quantity.label)
+            ),
+            drops,
+        ]
+    tables = (listings.workloads, listings.programs, listings.probes)
+    of_first = [
+        (column.label, cell)
+        for made in listings.shown(run, "run", tables)[:1]
+        for column, cell in zip(made.columns, made.rows[0], strict=True)
+        if not column.is_text and cell != "-"
+    ]
+    return [*of_first[: _MOST_KEYS - 1], drops]
 
 
 COVERED = {
@@ -69,69 +65,6 @@ COVERED = {
     "asked": "the interval that the configuration asks for",
 }
 """What numbers cover, by the summary's `interval`."""
-
-
-def _result(run: Run) -> str:
-    summary = run.summary
-    is_joined = run.captured is not None
-    covered = "all of the captures" if is_joined else COVERED[summary.interval]
-    texts = []
-    if run.manifest.flows:
-        texts.append(
-            f"Over {covered} ({summary.start_s:g} to {summary.end_s:g} s), "
-            f"{counted(len(run.manifest.flows), 'flow')} got "
-            f"{format_bps(summary.total_goodput_bps)}"
-            f"{' together' if len(run.manifest.flows) > 1 else ''}."
-        )
-        if summary.classes:
-            texts.append(f"{words.begun(words.stationarity_sentence(run))}.")
-    for workload in (summary.completions or {}).values():
-        if workload.streams is not None:
-            texts.append(f"{words.workload_result(workload, summary.whole_run)}.")
-            continue
-        unfinished = f", {workload.unfinished} did not finish" if workload.unfinished else ""
-        flows = counted(workload.flows, "generated flow")
-        texts.append(
-            f"{flows} ({workload.kind}) ran{unfinished}, at "
-            f"{format_bps(workload.goodput_bps)} together{summary.whole_run}."
-        )
-    return " ".join(texts) + _comparison(summary) + ("" if is_joined else _doubt(run))
-
-
-def _doubt(run: Run) -> str:
-    """How sure the result is: that it is one draw, and losses that the tables lack."""
-    draw = words.draw_sentence(run)
-    text = f" {words.begun(draw)}." if draw else ""
-    losses = run.summary.losses
-    if losses is not None and losses.elsewhere > losses.bottleneck:
-        text += (
-            f" {losses.elsewhere:,} of {losses.total:,} packets lost{run.summary.whole_run} were "
-            f"lost elsewhere than in the bottleneck's queue: {where(losses)}."
-        )
-    return text
-
-
-def _comparison(summary: Summary) -> str:
-    compare = summary.compare
-    if compare is None:
-        return ""
-    (first, second), (first_bps, second_bps) = compare.groups, compare.mean_goodput_bps
-    if first_bps is None or second_bps is None:
-        return ""
-    text = (
-        f" {_a_flow(compare.by, second, 'A')} got {format_bps(second_bps)} on average, "
-        f"{_a_flow(compare.by, first, 'a')} {format_bps(first_bps)}"
-    )
-    if compare.ratio is not None:
-        ratio = compare.ratio
-        text += f", {ratio:.1f} times as much" if ratio >= 1 else f", {ratio:.2f} of that"
-    return f"{text}."
-
-
-def _a_flow(kind: str, label: str, article: str) -> str:
-    if kind == "hops":
-        return f"{article} flow over {label.removesuffix('-hop')} links"
-    return f"{article} flow {'by' if kind == 'port' else 'of'} {label}"
 
 
 def _trust(run: Run) -> Element:
@@ -153,14 +86,14 @@ def _trust(run: Run) -> Element:
         "capture saw them come in.",
     ]
     lines += [f"They do not agree: {reason}" for reason in capture.reasons]
+    lines += [words.begun(text) for text in words.doubts(run)]
     lines += [f"Warning: {text}" for text in run.summary.warnings]
-    number = len(run.summary.warnings)
-    if not capture.trusted:
-        return trust("✗ Captures and counters do not agree", "bad", bullets(lines))
-    if not number:
-        return trust("✓ Captures and counters agree", "good", bullets(lines))
-    warned = counted(number, "warning")
-    return trust(f"✓ Captures and counters agree, with {warned}", "doubtful", bullets(lines))
+    marks = words.checks(run)
+    how = (
+        "good" if not run.summary.warnings and {mark for mark, _ in marks} == {"✓"} else "doubtful"
+    )
+    verdict = "; ".join(f"{mark} {text}" for mark, text in marks)
+    return trust(verdict, how if capture.trusted else "bad", bullets(lines))
 
 
 def settings(run: Run) -> Element:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from outcast.errors import InputError
 from outcast.files import write_text
-from outcast.view.report.markup import Element, Part, element, render
+from outcast.view.listings import Listing
+from outcast.view.report.markup import Element, Part, element, render, table
 
 
 def note(text: str) -> Element:
@@ -27,6 +28,17 @@ def bullets(lines: Sequence[str]) -> Element | None:
 def details(summary: str, *parts: Part, opened: bool = False) -> Element:
     """Returns what opens by a click on its summary."""
     return element("details", element("summary", summary), *parts, open="" if opened else None)
+
+
+def listed(made: Listing | None) -> Element | None:
+    """Returns a table of a run with its remarks; None where there is none."""
+    if made is None:
+        return None
+    texts = sum(column.is_text for column in made.columns)
+    rows: list[list[Part]] = [[*row] for row in made.rows]
+    shown = table(made.title, [column.label for column in made.columns], rows, texts)
+    remarks = (note(f"{text[0].upper()}{text[1:]}.") for text in made.remarks)
+    return element("div", shown, *remarks) if made.remarks else shown
 
 
 def main_numbers(numbers: Iterable[tuple[Part, str]]) -> Element:

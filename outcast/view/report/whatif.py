@@ -2,13 +2,13 @@
 
 from outcast.records.interventions import ComparedFlows
 from outcast.records.run import Run
+from outcast.view.listings import MOST_ROWS
 from outcast.view.report.markup import Element, Part, element, table
 from outcast.view.report.page import bullets, section
 from outcast.view.report.pictures import drawn
 from outcast.view.summary_words import begun
 from outcast.view.terminal import fate as decided
 from outcast.view.terminal import whatif as terminal
-from outcast.view.terminal.tables import MOST_ROWS
 
 _COMPARED = ("goodput", "drops", "timeouts")
 
@@ -24,7 +24,8 @@ def what_if(run: Run) -> Element | None:
     ]
     record = run.directory.read_whatif()
     if record is not None:
-        for title, compared in (("Groups", record.groups), ("Flows", record.flows[:MOST_ROWS])):
+        most = MOST_ROWS["show"]
+        for title, compared in (("Groups", record.groups), ("Flows", record.flows[:most])):
             completes = any(flows.completion_ns.factual is not None for flows in compared)
             names = [*_COMPARED, *(["completion"] if completes else [])]
             head = ["", *(f"{name} {when}" for name in names for when in ("before", "after"))]

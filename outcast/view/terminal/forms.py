@@ -9,6 +9,8 @@ from typing import Any
 import polars as pl
 from rich.table import Table
 
+from outcast.view.listings import Listing
+
 
 def table(
     *columns: str,
@@ -36,6 +38,16 @@ def table(
             overflow="fold" if column in broken else "ellipsis",
         )
     return made
+
+
+def listing(made: Listing) -> Table:
+    """A table of a run; its marked rows are brought out."""
+    heads = [column.head for column in made.columns]
+    texts = [column.head for column in made.columns if column.is_text]
+    shown = table(*heads, left=texts, style="bold")
+    for place, row in enumerate(made.rows):
+        shown.add_row(*row, style="yellow" if place in made.marked else None)
+    return shown
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Iterable[int]) -> Iterator[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -50,6 +51,17 @@ class Progress:
         elif isinstance(self._line, NotebookLine):
             how = "done" if kind is None else "stopped"
             self._line.update(f"{how} after {time.monotonic() - self._began:.1f} s")
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Takes the moving line away, so that others can print."""
+        if isinstance(self._line, Status):
+            self._line.stop()
+        try:
+            yield
+        finally:
+            if isinstance(self._line, Status):
+                self._line.start()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         """Shows one event."""

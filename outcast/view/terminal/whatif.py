@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 from rich.table import Table
 
+from outcast.quantities import format_ratio
 from outcast.records.interventions import Compared, ComparedFlows, Interventions, WhatIf
 from outcast.units import format_bps
-from outcast.view.summary_words import format_ratio
+from outcast.view.listings import MOST_ROWS
 from outcast.view.terminal import forms
-from outcast.view.terminal.tables import MOST_ROWS
 
 _Form = Callable[[float], str]
 
@@ -61,7 +61,7 @@ def first_lines(record: WhatIf) -> Iterator[str]:
 
 def table(compared: list[ComparedFlows], what: str) -> Table:
     """Goodput, drops and timeouts in both runs; time of completion where flows complete."""
-    rows = compared[:MOST_ROWS]
+    rows = compared[: MOST_ROWS["show"]]
     completes = any(flows.completion_ns.factual is not None for flows in rows)
     names = ["goodput", "drops", "timeouts", *(["completion"] if completes else [])]
     heads = (head for name in names for head in (name, ""))
