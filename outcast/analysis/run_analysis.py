@@ -169,8 +169,6 @@ def compute(
 
 def _join(directory: RunDirectory, manifest: Manifest, counters: Counters) -> Joins:
     """Joins the captures of every bottleneck. Raises InputError if nothing left by any."""
-    if not manifest.bottlenecks:
-        raise InputError(f"{directory.manifest}: bottlenecks: none is named")
     joins = [
         (record, *join_port(directory, manifest, counters, record))
         for record in manifest.bottlenecks

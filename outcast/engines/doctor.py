@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 
 from outcast.emulation import openvswitch, transport
@@ -58,40 +59,19 @@ class Diagnosis:
     engines: dict[str, bool]
 
 
-_MININET = "Mininet's Python package"
-_MININET_REMEDY = (
-    "install Debian's package mininet (scripts/install.sh does), and make the virtual environment "
-    "from /usr/bin/python3 with --system-site-packages"
-)
-_FRAMEWORK = "Ryu or os-ken"
-_FRAMEWORK_REMEDY = (
-    "install Python's packages os-ken, eventlet and pyopenssl (scripts/install.sh does)"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A program that runs need.
-
-    `virtual` says whether each run of the virtual engine needs it, too.
-    """
-
-    name: str
-    package: str
-    virtual: bool = True
-
-
 PROGRAMS = {
-    "mnexec": Program("Mininet", "mininet"),
-    "ovs-vswitchd": Program("Open vSwitch", "openvswitch-switch"),
-    "iperf": Program("iperf 2", "iperf"),
-    "tcpdump": Program("tcpdump", "tcpdump"),
-    "tc": Program("iproute2", "iproute2"),
-    "ethtool": Program("ethtool", "ethtool"),
-    "unshare": Program("unshare", "util-linux", virtual=False),
-    "setpriv": Program("setpriv", "util-linux", virtual=False),
-    "cc": Program("a C compiler", "gcc", virtual=False),
+    "mnexec": ("Mininet", "mininet"),
+    "ovs-vswitchd": ("Open vSwitch", "openvswitch-switch"),
+    "iperf": ("iperf 2", "iperf"),
+    "tcpdump": ("tcpdump", "tcpdump"),
+    "tc": ("iproute2", "iproute2"),
+    "ethtool": ("ethtool", "ethtool"),
+    "unshare": ("unshare", "util-linux"),
+    "setpriv": ("setpriv", "util-linux"),
+    "cc": ("a C compiler", "gcc"),
 }
+"""The programs that runs start, with their names and Debian's packages."""
+ONLY_REALTIME = ("unshare", "setpriv", "cc")
 
 
 def require_programs(besides: Collection[str] = ()) -> None:
@@ -99,45 +79,43 @@ def require_programs(besides: Collection[str] = ()) -> None:
 
     The virtual engine needs it only with `guest.root: host`.
 
-    Python packages are looked up and not imported, because an import takes half a second.
-
     Raises FeatureMissingError: names what is missing, with its remedy.
     """
-    missing = [
-        finding for finding in _programs(virtual=True, besides=besides) if not finding.present
-    ]
-    mininet = find_spec("mininet")
-    if mininet is None or mininet_package.is_the_guests(mininet):
-        missing.append(Finding(_MININET, False, "", _MININET_REMEDY))
-    if find_spec("eventlet") is None or not any(map(find_spec, ("ryu", "os_ken"))):
-        missing.append(Finding(_FRAMEWORK, False, "", _FRAMEWORK_REMEDY))
+    programs = [name for name in PROGRAMS if name not in ONLY_REALTIME or name in besides]
+    missing = [found for found in (*map(_program, programs), *_packages()) if not found.present]
     if missing:
         remedies = dict.fromkeys(finding.remedy for finding in missing)
         names = " and ".join(finding.feature for finding in missing)
         raise FeatureMissingError(f"not installed here: {names}; {'; '.join(remedies)}")
 
 
-def _programs(*, virtual: bool = False, besides: Collection[str] = ()) -> list[Finding]:
-    """Findings of the programs; of those that the virtual engine needs, and more, if `virtual`."""
-    return [
-        Finding(
-            program.name,
-            shutil.which(command, path=search_path()) is not None,
-            command,
-            f"install Debian's package {program.package} (scripts/install.sh does)",
-        )
-        for command, program in PROGRAMS.items()
-        if program.virtual or not virtual or command in besides
-    ]
+def _program(command: str) -> Finding:
+    name, package = PROGRAMS[command]
+    is_there = shutil.which(command, path=search_path()) is not None
+    remedy = f"install Debian's package {package} (scripts/install.sh does)"
+    return Finding(name, is_there, command, remedy)
 
 
 def _packages() -> list[Finding]:
+    """Findings of Python packages. They are not imported, because that takes half a second."""
     mininet = find_spec("mininet")
-    if mininet is not None and mininet_package.is_the_guests(mininet):
-        found = Finding(_MININET, False, "only the guest's root has it", _MININET_REMEDY)
-    else:
-        found = _importable("mininet.net", _MININET, _MININET_REMEDY)
-    return [found, _controller_framework()]
+    is_own = mininet is not None and not mininet_package.is_the_guests(mininet)
+    has_framework = find_spec("eventlet") and any(map(find_spec, ("ryu", "os_ken")))
+    return [
+        Finding(
+            "Mininet's Python package",
+            is_own,
+            "of this Python" if is_own else "",
+            "install Debian's package mininet (scripts/install.sh does), and make the virtual "
+            "environment from /usr/bin/python3 with --system-site-packages",
+        ),
+        Finding(
+            "Ryu or os-ken",
+            bool(has_framework),
+            "",
+            "install Python's packages os-ken, eventlet and pyopenssl (scripts/install.sh does)",
+        ),
+    ]
 
 
 def diagnose(
@@ -147,43 +125,54 @@ def diagnose(
 ) -> Diagnosis:
     """Looks at every feature, and loads no module."""
     kernel_modules = kernel_modules or modules.Modules()
-    instead = (
-        "use --engine virtual"
-        if guest
-        else "use --engine virtual, once its guest is there (scripts/guest/build)"
-    )
-    user = os.geteuid()
-    without_root = "run as root, or use --engine virtual, which needs no root"
-    programs, packages = _programs(), _packages()
-    looked_up = {kind: kernel_modules.look_up(modules.qdisc(kind)) for kind in QDISCS}
-    # To try a qdisc that is only on disk would make the kernel load its module.
-    probed = probe_qdiscs([kind for kind in QDISCS if looked_up[kind].state != "loadable"])
-    namespaces = any(probed.values())
-    qdiscs = [
-        _qdisc(kind, looked_up[kind], probed, guest_is_too_old(kind, guest) or instead)
-        for kind in QDISCS
-    ]
+    instead = "use --engine virtual"
+    if guest is None:
+        instead += ", once its guest is there (scripts/guest/build)"
+
+    def of_kernel(feature: str, works: Callable[[], bool], detail: str = "") -> Finding:
+        lookup = kernel_modules.look_up(feature)
+        # To try what is only on disk would make the kernel load its module.
+        if lookup.state == "loadable":
+            return Finding(feature, True, lookup.detail, state="loadable")
+        if works():
+            return Finding(feature, True, detail)
+        too_old = feature.startswith("qdisc ") and guest_is_too_old(feature[6:], guest)
+        return Finding(feature, False, lookup.detail, too_old or instead)
+
+    states = {kind: kernel_modules.look_up(modules.qdisc(kind)).state for kind in QDISCS}
+    probed = probe_qdiscs([kind for kind in QDISCS if states[kind] != "loadable"])
+    # If nothing could be tried, the modules that the kernel shows have to do.
+    works = probed or {kind: state == "ready" for kind, state in states.items()}
+    controls = transport.congestion_controls()
+    installed = [*map(_program, PROGRAMS), *_packages()]
     findings = [
-        Finding("root", user == 0, f"user id {user}", without_root),
-        *programs,
-        *packages,
+        Finding(
+            "root",
+            os.geteuid() == 0,
+            f"user id {os.geteuid()}",
+            "run as root, or use --engine virtual, which needs no root",
+        ),
+        *installed,
         Finding(
             "network namespaces",
-            namespaces,
-            "made one and set up a qdisc in it" if namespaces else "none could be made and used",
+            any(probed.values()),
+            "",
             "run as root on a kernel with CONFIG_NET_NS",
         ),
-        *qdiscs,
-        *_tcp(kernel_modules, instead),
-        _held_arrivals(kernel_modules, looked_up["netem"], instead),
-        _open_vswitch(kernel_modules, instead),
+        *(of_kernel(modules.qdisc(kind), partial(works.__getitem__, kind)) for kind in QDISCS),
+        *(
+            of_kernel(modules.congestion_control(name), partial(controls.__contains__, name))
+            for name in CONGESTION_CONTROLS
+        ),
+        _held_arrivals(kernel_modules, instead),
+        of_kernel(modules.OPEN_VSWITCH, openvswitch.has_kernel_module, "the kernel datapath"),
         *_ip(instead),
     ]
     in_guest = [_processor(), _kernel(guest), _root(root), _planning()]
     present = {finding.feature for finding in findings if finding.present}
     needed = [modules.qdisc(kind) for kind in ("tbf", "pfifo", "bfifo")]
     needed += ["root", "network namespaces", modules.congestion_control("cubic")]
-    needed += [finding.feature for finding in (*programs, *packages)]
+    needed += [finding.feature for finding in installed]
     return Diagnosis(
         (*findings, *in_guest),
         {
@@ -193,40 +182,28 @@ def diagnose(
     )
 
 
-def _tcp(kernel_modules: modules.Modules, instead: str) -> list[Finding]:
-    """Findings of the congestion controls."""
-    available = transport.congestion_controls()
-    return [
-        _in_kernel(feature, name in available, kernel_modules.look_up(feature), instead)
-        for name in CONGESTION_CONTROLS
-        for feature in [modules.congestion_control(name)]
-    ]
-
-
 def _ip(instead: str) -> list[Finding]:
     """Findings of IPv6 and of the kernel's tick."""
     hz = transport.kernel_hz()
     without = f"leave addressing at ipv4, or {instead}"
-    jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {_effective_ms(hz)}" if hz else "unknown"
+    effective = (hz and transport.effective_min_rto_ns(2_000_000, hz)) or 0
+    jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {effective / 1e6:g} ms" if hz else "unknown"
     return [
         Finding("IPv6", transport.has_ipv6(), "for addressing: ipv6 and both", without),
         Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead),
     ]
 
 
-def _held_arrivals(kernel_modules: modules.Modules, netem: modules.Lookup, instead: str) -> Finding:
+def _held_arrivals(kernel_modules: modules.Modules, instead: str) -> Finding:
     """Whether hosts can get their arrivals in batches; no module is loaded to find out."""
     feature = "interrupt moderation"
-    lookups = [netem, *map(kernel_modules.look_up, modules.HELD_ARRIVALS)]
-    if any(lookup.state == "loadable" for lookup in lookups):
+    parts = (modules.qdisc("netem"), *modules.HELD_ARRIVALS)
+    if any(kernel_modules.look_up(part).state == "loadable" for part in parts):
         detail = "modules, loaded when a run has noise.interrupts"
         return Finding(feature, True, detail, state="loadable")
     lacking = lacking_for_held_arrivals()
-    if not lacking:
-        return Finding(feature, True, "an ifb with slots of netem")
-    return Finding(
-        feature, False, f"lacks {', '.join(lacking)}", f"leave noise.interrupts out, or {instead}"
-    )
+    detail = f"lacks {', '.join(lacking)}" if lacking else "an ifb with slots of netem"
+    return Finding(feature, not lacking, detail, f"leave noise.interrupts out, or {instead}")
 
 
 def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
@@ -294,56 +271,3 @@ def _provide(kind: str, key: str) -> str:
     """The remedy where a part of the guest is missing."""
     misfit = shipped.misfit(kind, key)
     return misfit or pinned.REMEDY
-
-
-def _in_kernel(feature: str, ready: bool, lookup: modules.Lookup, remedy: str) -> Finding:
-    """A feature that the kernel shows to be ready, or that one of its modules may have."""
-    if ready:
-        return Finding(feature, True)
-    return Finding(feature, lookup.state == "loadable", lookup.detail, remedy, lookup.state)
-
-
-def _qdisc(kind: str, lookup: modules.Lookup, probed: Mapping[str, bool], remedy: str) -> Finding:
-    feature = modules.qdisc(kind)
-    # If nothing could be tried, the modules that the kernel shows have to do.
-    untried = not any(probed.values())
-    ready = lookup.state == "ready" if untried else probed.get(kind, False)
-    if untried and lookup.state == "absent":
-        return Finding(feature, False, "not tried, without a network namespace", "run as root")
-    return _in_kernel(feature, ready, lookup, remedy)
-
-
-def _open_vswitch(kernel_modules: modules.Modules, remedy: str) -> Finding:
-    lookup = kernel_modules.look_up(modules.OPEN_VSWITCH)
-    # To ask the kernel for a module that is only on disk would load it.
-    if lookup.state == "loadable":
-        return Finding(modules.OPEN_VSWITCH, True, lookup.detail, "", "loadable")
-    if openvswitch.has_kernel_module():
-        return Finding(modules.OPEN_VSWITCH, True, "the kernel datapath")
-    return Finding(
-        modules.OPEN_VSWITCH,
-        False,
-        "the kernel's bridge forwards by its flow tables",
-        f"install the distribution's kernel with its modules, or {remedy}",
-    )
-
-
-def _effective_ms(hz: int) -> str:
-    effective = transport.effective_min_rto_ns(2_000_000, hz) or 0
-    return f"{effective / 1e6:g} ms"
-
-
-def _importable(module: str, name: str, remedy: str) -> Finding:
-    try:
-        __import__(module)
-    except ImportError as error:
-        return Finding(name, False, str(error), remedy)
-    return Finding(name, True, module)
-
-
-def _controller_framework() -> Finding:
-    try:
-        from controllers import openflow
-    except ImportError as error:
-        return Finding(_FRAMEWORK, False, str(error), _FRAMEWORK_REMEDY)
-    return Finding(_FRAMEWORK, True, openflow.framework)

@@ -7,14 +7,13 @@ modules. It shows a module only once it is loaded, and loads few of them by itse
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from outcast.errors import DeadlineError, RunError
 
@@ -28,11 +27,6 @@ VETH = "veth"
 HELD_ARRIVALS = ("ifb", "qdisc ingress", "filter matchall", "action mirred")
 """Modules that hold a host's arrivals back (outcast/emulation/arrivals.py), besides netem."""
 
-_QDISC = "qdisc "
-_CONGESTION_CONTROL = "congestion control "
-_PREFIXES = {_QDISC: "sch_", _CONGESTION_CONTROL: "tcp_"}
-"""How the names of modules begin that the kernel asks for (net/sched/sch_api.c,
-net/ipv4/tcp_cong.c)."""
 _MODULES = {
     OPEN_VSWITCH: "openvswitch",
     BRIDGE: "bridge",
@@ -40,63 +34,48 @@ _MODULES = {
     "ifb": "ifb",
     "filter matchall": "cls_matchall",
     "action mirred": "act_mirred",
+    # The kernel always has these built in.
+    "qdisc pfifo": None,
+    "qdisc bfifo": None,
+    "congestion control reno": None,
 }
 _PARAMETERS = {"ifb": ("numifbs=0",)}
-"""By itself ifb makes two devices in the machine's own namespace (drivers/net/ifb.c), unless the
-file systemd.conf of modprobe.d(5) says the same."""
-_NEVER_MODULES = {f"{_QDISC}pfifo", f"{_QDISC}bfifo", f"{_CONGESTION_CONTROL}reno"}
-
-_NOT_FOUND = re.compile(r"modprobe: FATAL: Module \S+ not found in directory \S+")
+"""By itself ifb makes two devices in the machine's own namespace (drivers/net/ifb.c)."""
 
 State = Literal["ready", "loadable", "absent"]
-"""`ready`: loaded or built in; `loadable`: on disk as a module; `absent`: neither."""
+"""`ready`: loaded or built in; `loadable`: on disk as a module; `absent`: neither is known."""
 
 
 def qdisc(kind: str) -> str:
     """A qdisc's name as a feature."""
-    return _QDISC + kind
+    return f"qdisc {kind}"
 
 
 def congestion_control(name: str) -> str:
     """A congestion control's name as a feature."""
-    return _CONGESTION_CONTROL + name
+    return f"congestion control {name}"
 
 
 def module_of(feature: str) -> str | None:
-    """The module that has a feature; None where it is always built in, or no module is known.
-
-    The feature is one of this module's constants, or comes from `qdisc` or `congestion_control`.
-    """
-    if feature in _NEVER_MODULES:
-        return None
-    for prefix, of_module in _PREFIXES.items():
-        if feature.startswith(prefix):
-            return of_module + feature.removeprefix(prefix)
-    return _MODULES.get(feature)
+    """The module that has a feature; None where no module is known."""
+    if feature in _MODULES:
+        return _MODULES[feature]
+    kind, _, name = feature.rpartition(" ")
+    # net/sched/sch_api.c and net/ipv4/tcp_cong.c ask for modules by these names.
+    prefix = {"qdisc": "sch_", "congestion control": "tcp_"}.get(kind)
+    return prefix and prefix + name
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer of modprobe."""
+class Answer(NamedTuple):
+    """The answer of modprobe: its exit status, its output, and its errors in one line."""
 
     status: int
     output: str = ""
     words: str = ""
 
 
-Runs = Callable[..., Answer]
-"""Runs a program by its name with arguments."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """Whether a feature's module is there. To find that out, nothing was loaded.
-
-    Attributes:
-        state: `absent` says only that no module was found. The feature may still be built in,
-            because not every kernel comes with a list of what is.
-        detail: the module, or why it cannot be loaded, if that is known.
-    """
+class Lookup(NamedTuple):
+    """Whether a feature's module is there, and which one, or modprobe's words."""
 
     state: State
     detail: str = ""
@@ -120,39 +99,13 @@ class Loading:
         return f", and the module {module_of(feature)} was not loaded: {words}" if words else ""
 
 
-def modprobe(*arguments: str) -> Answer:
-    """Runs modprobe, also where an ordinary user's PATH does not lead to it."""
-    return _ran("modprobe", *arguments)
-
-
 def is_loaded_module(name: str, loaded_folder: Path = LOADED_FOLDER) -> bool:
     """Whether a module is loaded. Only loaded modules have this file; built-in ones do not."""
     return (loaded_folder / name / "initstate").exists()
 
 
-def insert(file: Path, arguments: str, run: Runs | None = None) -> None:
-    """Loads a module from its file (insmod(8)). Raises RunError with the kernel's reason."""
-    answer = (run or _ran)("insmod", str(file), *arguments.split())
-    if answer.status:
-        raise RunError(f"the module {file.stem} was not loaded: {answer.words}")
-
-
-def unload(name: str, deadline_s: float = UNLOAD_DEADLINE_S, run: Runs | None = None) -> None:
-    """Unloads a module (rmmod(8)).
-
-    The kernel takes away a network namespace some time after its last process has ended, and until
-    then the namespace uses its congestion control. So this is tried until it works.
-
-    Raises DeadlineError: the module was still in use at the deadline.
-    """
-    end = time.monotonic() + deadline_s
-    while (answer := (run or _ran)("rmmod", name)).status:
-        if time.monotonic() > end:
-            raise DeadlineError(f"the module {name} to be unused", deadline_s, answer.words)
-        time.sleep(0.2)
-
-
-def _ran(name: str, *arguments: str) -> Answer:
+def run(name: str, *arguments: str) -> Answer:
+    """Runs a program of kmod, also where an ordinary user's PATH does not lead to it."""
     program = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if program is None:
         return Answer(127, "", f"{name} is missing; install the package kmod")
@@ -166,26 +119,43 @@ def _ran(name: str, *arguments: str) -> Answer:
             check=False,
             timeout=MODPROBE_DEADLINE_S,
         )
-    except subprocess.TimeoutExpired:
-        return Answer(124, "", f"{name} had not ended after {MODPROBE_DEADLINE_S:g} s")
-    except OSError as error:
-        return Answer(126, "", f"{program}: {error.strerror}")
+    except (subprocess.TimeoutExpired, OSError) as error:
+        return Answer(126, "", str(error))
     words = " ".join(done.stderr.split()) or f"{name} ended with status {done.returncode}"
     return Answer(done.returncode, done.stdout, words)
 
 
+Runs = Callable[..., Answer]
+
+
+def insert(file: Path, arguments: str, run: Runs = run) -> None:
+    """Loads a module from its file (insmod(8)). Raises RunError with the kernel's reason."""
+    answer = run("insmod", str(file), *arguments.split())
+    if answer.status:
+        raise RunError(f"the module {file.stem} was not loaded: {answer.words}")
+
+
+def unload(name: str, deadline_s: float = UNLOAD_DEADLINE_S, run: Runs = run) -> None:
+    """Unloads a module (rmmod(8)).
+
+    The kernel takes away a network namespace some time after its last process has ended, and until
+    then the namespace uses its congestion control. So this is tried until it works.
+
+    Raises DeadlineError: the module was still in use at the deadline.
+    """
+    end = time.monotonic() + deadline_s
+    while (answer := run("rmmod", name)).status:
+        if time.monotonic() > end:
+            raise DeadlineError(f"the module {name} to be unused", deadline_s, answer.words)
+        time.sleep(0.2)
+
+
 @dataclass(frozen=True)
 class Modules:
-    """The modules of the running kernel.
+    """The modules of the running kernel; `loaded_folder` shows those that are loaded."""
 
-    Attributes:
-        loaded_folder: shows the loaded modules, and some of the built-in ones.
-        on_disk: the folder of this kernel's modules; it may be missing.
-    """
-
-    run: Callable[..., Answer] = modprobe
+    run: Runs = run
     loaded_folder: Path = LOADED_FOLDER
-    on_disk: Path = Path("/lib/modules") / os.uname().release
 
     def is_loaded(self, module: str) -> bool:
         """Whether the kernel shows a module."""
@@ -198,15 +168,10 @@ class Modules:
             return Lookup("absent")
         if self.is_loaded(module):
             return Lookup("ready")
-        answer = self.run("--show-depends", module)
+        answer = self.run("modprobe", "--show-depends", module)
         if answer.status:
-            if not self.on_disk.is_dir() or _NOT_FOUND.fullmatch(answer.words):
-                return Lookup("absent", f"no module {module} for this kernel")
             return Lookup("absent", answer.words)
-        lines = [line.split() for line in answer.output.splitlines() if line.strip()]
-        if any(words[0] == "install" for words in lines):
-            return Lookup("absent", f"modprobe's configuration replaces loading {module}")
-        if not lines or lines[-1][0] == "builtin":
+        if answer.output.split()[-2:-1] == ["builtin"]:
             return Lookup("ready")
         return Lookup("loadable", f"the module {module}, loaded when a run needs it")
 
@@ -220,14 +185,15 @@ class Modules:
             module = module_of(feature)
             if module is None or self.is_loaded(module):
                 continue
-            answer = self.run("--verbose", module, *_PARAMETERS.get(module, ()))
-            for line in answer.output.splitlines():
-                words = line.split()
-                if len(words) > 1 and words[0] == "insmod" and not answer.status:
-                    loading.loaded[_name(words[1])] = words[1]
+            answer = self.run("modprobe", "--verbose", module, *_PARAMETERS.get(module, ()))
             if answer.status:
                 loading.refused[feature] = answer.words
-            elif not self.is_loaded(module):
+                continue
+            for words in map(str.split, answer.output.splitlines()):
+                if words[:1] == ["insmod"]:
+                    name = Path(words[1]).name.split(".ko")[0].replace("-", "_")
+                    loading.loaded[name] = words[1]
+            if not self.is_loaded(module):
                 ran = " ".join(answer.output.split()) or "nothing"
                 loading.refused[feature] = f"modprobe did {ran}, and the kernel does not show it"
         return loading
@@ -242,19 +208,13 @@ class Modules:
         needed = {module for feature in features if (module := module_of(feature))}
         records: dict[str, dict[str, str]] = {}
         for module in sorted(needed | set(loading.loaded)):
-            folder = self.loaded_folder / module
             if not is_loaded_module(module, self.loaded_folder):
                 continue
-            record = {"loaded": "by this run" if module in loading.loaded else "before it"}
+            record = {"loaded": "before it"}
             if module in loading.loaded:
-                record["file"] = loading.loaded[module]
-            version = folder / "srcversion"
+                record = {"loaded": "by this run", "file": loading.loaded[module]}
+            version = self.loaded_folder / module / "srcversion"
             if version.exists():
                 record["srcversion"] = version.read_text().strip()
             records[module] = record
         return records
-
-
-def _name(file: str) -> str:
-    """The kernel's name of the module in a file: /lib/modules/.../nf-conntrack.ko.xz."""
-    return Path(file).name.split(".ko")[0].replace("-", "_")

@@ -63,7 +63,6 @@ class Link:
         overhead: what counts besides the frame.
     """
 
-    # The bounds are for a stored plan, because the file may come from somebody else.
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     rate_bps: Annotated[int, Field(ge=LEAST_RATE_BPS, le=MOST_RATE_BPS)]

@@ -13,11 +13,10 @@ captures/           copies of the captures, if they were asked for or put there
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from outcast import handed_in
 from outcast.errors import InputError
@@ -25,29 +24,21 @@ from outcast.experiment.engine import EngineName
 from outcast.files import sha256
 from outcast.plan import grouping
 from outcast.plan.grouping import Groups
-from outcast.records.bounds import MOST_COUNT
 from outcast.records.counters import CaptureRecord
 from outcast.records.effective import AppliedChange
 from outcast.records.flows import BottleneckRecord, FlowRecord, ProgramRecord, TrafficRecord
 from outcast.records.interventions import Interventions
 from outcast.records.probes import ProbeRecord
-from outcast.records.run_directory import (
-    CAPTURES,
-    BlackoutRecord,
-    Manifest,
-    RunDirectory,
-    require_once,
-)
-from outcast.units import MOST_SPAN_NS
+from outcast.records.run_directory import CAPTURES, BlackoutRecord, Manifest, RunDirectory
 
 
 class CapturedFile(handed_in.Record):
     """A file that was joined."""
 
-    path: str = Field(min_length=1, max_length=4096)
+    path: str
     """Where it was, as an absolute path."""
-    bytes: int = Field(ge=0, le=MOST_COUNT)
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    bytes: int
+    sha256: str
     copied_to: handed_in.FileName | None = None
     """Its copy in the folder; null if it was not copied."""
 
@@ -55,31 +46,31 @@ class CapturedFile(handed_in.Record):
 class CapturedPort(handed_in.Record):
     """The capture of a port: a file, or several that follow one another in time."""
 
-    port: str = Field(min_length=1, max_length=255)
+    port: str
     direction: Literal["in", "out", "any"]
     """What the user said that it holds; `any` leaves it to the join."""
-    named: str = Field(min_length=1, max_length=4096)
+    named: str
     """The file's name, or the pattern that names all."""
-    files: list[CapturedFile] = Field(min_length=1, max_length=100_000)
+    files: list[CapturedFile]
 
 
 class JoinRequest(handed_in.Record):
     """The user's request of the join, so that it can be repeated."""
 
-    captures: list[CapturedPort] = Field(min_length=1, max_length=254)
+    captures: list[CapturedPort]
     destinations: list[str] = Field(default_factory=list)
     routed: bool = False
     one_clock: bool = False
-    max_sojourn_ns: int = Field(gt=0, le=MOST_SPAN_NS)
-    rate_bps: int | None = Field(default=None, gt=0, le=MOST_COUNT)
-    limit_bytes: int | None = Field(default=None, gt=0, le=MOST_COUNT)
+    max_sojourn_ns: int
+    rate_bps: int | None = None
+    limit_bytes: int | None = None
 
 
 class ClockRecord(handed_in.Record):
     """How far a capture's clock was from that of the reference."""
 
     port: str
-    offset_ns: int = Field(ge=-MOST_SPAN_NS, le=MOST_SPAN_NS)
+    offset_ns: int
     """Added to its stamps, at its first packet."""
     low_ns: int | None
     """The bounds that the packets leave."""
@@ -124,7 +115,7 @@ class CapturesManifest(handed_in.Versioned):
     """Why the join cannot be believed; empty if it can."""
     warnings: list[str] = Field(default_factory=list)
     """What the join remarked."""
-    bin_ns: int = Field(gt=0, le=MOST_SPAN_NS)
+    bin_ns: int
     """The width of the bins over time."""
     files: dict[handed_in.FileName, str] = Field(default_factory=dict)
     """SHA-256 of every file in the folder."""
@@ -170,20 +161,6 @@ class CapturesManifest(handed_in.Versioned):
         """The flows of every group; see `grouping.every`."""
         return grouping.every(self.flows)
 
-    @model_validator(mode="after")
-    def _names_are_given_once(self) -> CapturesManifest:
-        names: dict[str, list[object]] = {
-            "flows": [record.flow for record in self.flows],
-            "bottlenecks": [record.egress for record in self.bottlenecks],
-            "request: captures": [
-                (record.port, record.direction) for record in self.request.captures
-            ],
-        }
-        require_once(names)
-        if not self.bottlenecks:
-            raise ValueError("bottlenecks: none is named")
-        return self
-
 
 AnyManifest = Manifest | CapturesManifest
 """The manifest of a run, or of joined captures."""
@@ -194,9 +171,8 @@ def read_manifest(directory: RunDirectory) -> AnyManifest:
 
     Raises InputError as `RunDirectory.read_manifest`.
     """
-    if not os.path.lexists(directory.manifest):
+    if not directory.manifest.exists():
         return directory.read_manifest()
-    handed_in.require_plain(directory.path)
     tree = handed_in.read_json(directory.manifest)
     if isinstance(tree, dict) and tree.get("source") == CAPTURES:
         return handed_in.as_model(directory.manifest, tree, CapturesManifest)

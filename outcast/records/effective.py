@@ -259,10 +259,6 @@ def _given(prefix: str, part: Routing | Start | Sampling) -> dict[str, Any]:
     return {f"{prefix}{name}": value for name, value in asdict(part).items() if value is not None}
 
 
-COUNTED = (_MIN_RTO, *(f"{_SAMPLES}{name}" for name in Sampling.__dataclass_fields__))
-"""Names of the settings that the analysis computes with. Each is a whole number, 0 or above."""
-
-
 def sampling_of(flat: Mapping[str, Any]) -> Sampling | None:
     """Returns how a run was sampled, from its manifest's settings; None if it was not."""
     if not flat.get(f"{_SAMPLES}every_ns"):

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from outcast import handed_in
 from outcast.errors import how_ended
-from outcast.experiment.programs import MOST_EXECUTIONS
 from outcast.experiment.queues.base import Drops
 from outcast.experiment.wire import Framing
-from outcast.records.bounds import (
-    MOST_COUNT,
-    Address,
-    Count,
-    FlowNumber,
-    Name,
-    Port,
-    SpanNs,
-    TimeNs,
-)
-from outcast.units import MOST_SPAN_NS
 
-MOST_HOPS = 10_000
 GUEST_START_NS = 1_000_000_000_000_000_000
 """The clock of the virtual engine's guest at its boot: 2001-09-09 01:46:40 UTC."""
 
@@ -31,41 +18,41 @@ GUEST_START_NS = 1_000_000_000_000_000_000
 class SubflowRecord(handed_in.Record):
     """One more TCP connection of a flow with Multipath TCP, between the same hosts."""
 
-    sport: Port
-    dport: Port
-    src_ip: Address | None = None
+    sport: int
+    dport: int
+    src_ip: str | None = None
     """Of a further interface of the sender; null for the flow's own."""
 
 
 class FlowRecord(handed_in.Record):
     """One flow that was started: its sender and receiver, and its ports at the bottleneck."""
 
-    flow: FlowNumber
-    group: FlowNumber
-    src: Name
-    src_ip: Address
-    sport: Port
-    dst: Name
-    dst_ip: Address
-    dport: Port
-    hops: int | None = Field(ge=1, le=MOST_HOPS)
+    flow: int
+    group: int
+    src: str
+    src_ip: str
+    sport: int
+    dst: str
+    dst_ip: str
+    dport: int
+    hops: int | None
     """Its class, the number of links on a shortest path; its own path may be longer. Null in joined
     captures, which do not tell."""
-    path: list[Name] = Field(max_length=MOST_HOPS)
+    path: list[str]
     """Names of the nodes on its path, the sender first."""
-    return_path: list[Name] = Field(default_factory=list, max_length=MOST_HOPS)
+    return_path: list[str] = Field(default_factory=list)
     """The path of its acknowledgements, the receiver first."""
-    ingress: Name | None
+    ingress: str | None
     """The bottleneck's port that the flow enters by."""
-    start_ns: SpanNs
+    start_ns: int
     """Planned start after the traffic's start."""
-    duration_ns: SpanNs | None
-    size_bytes: Count | None
+    duration_ns: int | None
+    size_bytes: int | None
     congestion_control: str | None
     """Null if the flow is not TCP; `unknown` in joined captures."""
     subflows: list[SubflowRecord] = Field(default_factory=list)
     """Further connections of Multipath TCP, besides the flow's own."""
-    name: Name | None = None
+    name: str | None = None
     """What the configuration calls its group, or its program; null without a name."""
     protocol: Literal["tcp", "udp"] = "tcp"
     of_program: bool = False
@@ -86,22 +73,22 @@ class FlowRecord(handed_in.Record):
 class PeerRecord(handed_in.Record):
     """A host that a program talks to, and the paths between the two hosts."""
 
-    host: Name
-    ip: Address
-    hops: int = Field(ge=1, le=MOST_HOPS)
+    host: str
+    ip: str
+    hops: int
     """Links on a shortest path."""
-    path: list[Name] = Field(max_length=MOST_HOPS)
+    path: list[str]
     """Nodes from the program's host."""
-    return_path: list[Name] = Field(max_length=MOST_HOPS)
+    return_path: list[str]
 
 
 class ExecutionRecord(handed_in.Record):
     """One execution of a program."""
 
-    number: int = Field(ge=0, le=MOST_EXECUTIONS)
-    t_start_ns: TimeNs
+    number: int
+    t_start_ns: int
     """Epoch time just before it was started."""
-    t_end_ns: TimeNs
+    t_end_ns: int
     """Epoch time at which it had ended."""
     status: int
     """Its exit status; negative for the signal that ended it, or by which the run ended a client
@@ -109,11 +96,11 @@ class ExecutionRecord(handed_in.Record):
     ended_by: Literal["itself", "run", "limit"]
     """`run`: a server at the end of the run, or a client that took too long; `limit`: its own limit
     of time."""
-    output_bytes: Count
+    output_bytes: int
     """Written to standard output and standard error."""
-    kept_bytes: Count
+    kept_bytes: int
     """Of these, so many are in the run directory."""
-    fault: str | None = Field(default=None, max_length=300)
+    fault: str | None = None
     """Where it crashed, in the kernel's words."""
 
     @property
@@ -127,28 +114,28 @@ class ExecutionRecord(handed_in.Record):
 class ControlRecord(handed_in.Record):
     """A program's TCP socket that had another congestion control than its host's."""
 
-    host: Name
-    port: Port
-    peer_port: Port
+    host: str
+    port: int
+    peer_port: int
     congestion_control: str
 
 
 class ProgramRecord(handed_in.Record):
     """One program of the configuration, and every execution of it."""
 
-    name: Name
-    host: Name
-    ip: Address
+    name: str
+    host: str
+    ip: str
     command: list[str]
     server: bool
-    port: Port | None
+    port: int | None
     """Where a server listens, if `ready` names it."""
-    repeat: int = Field(ge=1, le=MOST_EXECUTIONS)
+    repeat: int
     """Executions asked for."""
-    start_ns: SpanNs = 0
+    start_ns: int = 0
     """When a client was to begin, after the traffic's start, as drawn from the seed."""
     peers: list[PeerRecord]
-    executions: list[ExecutionRecord] = Field(max_length=MOST_EXECUTIONS)
+    executions: list[ExecutionRecord]
 
     @property
     def failures(self) -> int:
@@ -164,21 +151,21 @@ class QueueRecord(handed_in.Record):
     """The bottleneck's queue, read back from the kernel."""
 
     kind: str
-    rate_bps: int | None = Field(gt=0, le=MOST_COUNT)
-    limit_bytes: Count | None
-    limit_packets: Count | None
-    delay_ns: SpanNs = 0
+    rate_bps: int | None
+    limit_bytes: int | None
+    limit_packets: int | None
+    delay_ns: int = 0
     """Between a packet's arrival and its queueing."""
-    jitter_ns: SpanNs | None = None
+    jitter_ns: int | None = None
     """By how much that delay varies, up and down; null where it was not recorded."""
     drops: Drops = "at_limit"
     """Which packets it drops: arrivals that find it full, other arrivals too, or also packets that
     it had queued."""
-    frame_bytes: int = Field(default=1514, gt=0, le=1 << 16)
+    frame_bytes: int = 1514
     """The largest frame of its link, without the checksum."""
-    overhead_bytes: int = Field(default=0, ge=0, le=1 << 8)
+    overhead_bytes: int = 0
     """What takes time on the link with every frame besides its bytes."""
-    least_bytes: int = Field(default=0, ge=0, le=1 << 8)
+    least_bytes: int = 0
     """The least that a frame takes, overhead included."""
 
     @property
@@ -190,11 +177,11 @@ class QueueRecord(handed_in.Record):
 class BottleneckRecord(handed_in.Record):
     """One output port whose queue is studied, and the ports that feed it."""
 
-    switch: Name | None
+    switch: str | None
     """Null in joined captures, which do not tell."""
-    egress: Name
-    ingress: list[Name]
-    destinations: list[Address]
+    egress: str
+    ingress: list[str]
+    destinations: list[str]
     """Addresses reached through the egress port."""
     queue: QueueRecord
     routed: bool = False
@@ -204,20 +191,14 @@ class BottleneckRecord(handed_in.Record):
 class TrafficRecord(handed_in.Record):
     """When flows ran, on the captures' clock."""
 
-    t_start_ns: TimeNs
+    t_start_ns: int
     """Epoch time of the planned start of flows with start 0."""
-    t_end_ns: TimeNs
+    t_end_ns: int
     """Epoch time at which the last flow had ended."""
-    duration_ns: int = Field(gt=0, le=MOST_SPAN_NS)
+    duration_ns: int
     """The experiment's duration."""
 
     @property
     def guest_ns(self) -> int:
         """Their planned start by the guest's clock: nanoseconds since its boot."""
         return self.t_start_ns - GUEST_START_NS
-
-    @model_validator(mode="after")
-    def _ends_after_its_start(self) -> TrafficRecord:
-        if self.t_end_ns <= self.t_start_ns:
-            raise ValueError("t_end_ns: is not after t_start_ns")
-        return self

@@ -12,12 +12,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from outcast import handed_in
 from outcast.errors import InputError
 from outcast.plan.schedule import Generated
-from outcast.records.bounds import Count, TimeNs
 from outcast.records.run_directory import RunDirectory
 
 _Kind = TypeVar("_Kind")
-_Time = TimeNs | None
-_Count = Count | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +75,15 @@ class _Row(BaseModel):
 
     side: str
     flow: int | None = None
-    workload: _Count = None
-    t_begun: _Time = None
-    t_planned: _Time = None
-    t_asked: _Time = None
-    t_end: _Time = None
-    bytes: _Count = None
-    datagrams: _Count = None
-    retransmits: _Count = None
-    timeouts: _Count = None
+    workload: int | None = None
+    t_begun: int | None = None
+    t_planned: int | None = None
+    t_asked: int | None = None
+    t_end: int | None = None
+    bytes: int | None = None
+    datagrams: int | None = None
+    retransmits: int | None = None
+    timeouts: int | None = None
     congestion_control: str | None = None
     error: str | None = None
 

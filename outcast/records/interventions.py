@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 from outcast import handed_in
 from outcast.errors import FeatureMissingError, RunError
 from outcast.plan.addresses import with_port
-from outcast.records.bounds import Port
 from outcast.units import MOST_SPAN_NS, format_time
 
 Fate = Literal["keep", "forward", "drop", "mark", "delay"]
@@ -28,6 +27,7 @@ FATE_LINE, NOISE_LINE = "fate", "noise"
 _Number = Annotated[int, Field(ge=0, lt=1 << 32)]
 _TimeNs = Annotated[int, Field(ge=-MOST_SPAN_NS, le=MOST_SPAN_NS)]
 _Name = Annotated[str, Field(pattern=r"^[^\s,/]{1,64}$")]
+_Port = Annotated[int, Field(ge=0, le=65535)]
 _Word = Annotated[int, Field(ge=0, lt=1 << 64)]
 
 
@@ -46,10 +46,10 @@ class PacketFate(handed_in.Record):
     )
     flow: _Number
     src: IPv4Address | IPv6Address
-    sport: Port
+    sport: _Port
     dst: IPv4Address | IPv6Address
-    dport: Port
-    ip_id: Port
+    dport: _Port
+    ip_id: _Port
     seq: _Number
     queued_ns: _TimeNs | None = Field(
         default=None, description="when its queue got it, or dropped it, after the traffic's start"
@@ -123,10 +123,10 @@ class LostPacket(handed_in.Record):
         "the traffic's start"
     )
     src: IPv4Address
-    sport: Port
+    sport: _Port
     dst: IPv4Address
-    dport: Port
-    ip_id: Port
+    dport: _Port
+    ip_id: _Port
     seq: _Number
 
     @property

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from outcast import handed_in
-from outcast.records.bounds import Count
 from outcast.records.counters import Cause
 
 
@@ -139,16 +136,11 @@ class PhaseSummary(handed_in.Record):
     before_others: list[float]
 
 
-_Share = Annotated[float, Field(ge=0, le=1)]
-_Positive = Annotated[float, Field(ge=0, le=1e12)]
-"""Bounds of what is measured, because a summary may come from somebody else."""
-
-
 class NoiseInput(handed_in.Record):
     """How full frames of one input came in while the output was busy."""
 
-    arrivals: Count
-    kept: _Share | None
+    arrivals: int
+    kept: float | None
     """The share of its phase between two departures that the input keeps: the mean cosine of the
     turn between two arrivals 64 to 256 packet times apart; null for too few."""
 
@@ -156,15 +148,15 @@ class NoiseInput(handed_in.Record):
 class NoiseSummary(handed_in.Record):
     """How regular an output and its inputs were. A packet time is that of a full frame."""
 
-    back_to_back: Count
+    back_to_back: int
     """Gaps between full frames of which the next one waited."""
-    packet_time_us: _Positive | None
+    packet_time_us: float | None
     """The median of these gaps."""
-    of_nominal: _Positive | None
+    of_nominal: float | None
     """That median over what the link's rate says; null where the rate changed or is not known."""
-    mean_of_nominal: _Positive | None = None
+    mean_of_nominal: float | None = None
     """As `of_nominal`, but of their mean. Above 1 the port sent more slowly than its rate."""
-    gap_spread: _Positive | None
+    gap_spread: float | None
     """From the 5th to the 95th percentile of these gaps, over their median."""
     inputs: dict[str, NoiseInput]
 

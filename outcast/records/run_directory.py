@@ -26,13 +26,11 @@ Stages read what the stage before wrote here, and nothing else.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from outcast import handed_in
 from outcast.errors import InputError
@@ -41,9 +39,8 @@ from outcast.files import sha256, write_text
 from outcast.plan import grouping, stored
 from outcast.plan.grouping import Groups
 from outcast.plan.model import Plan
-from outcast.records.bounds import Count, Name
 from outcast.records.counters import CaptureRecord, Counters, Rates
-from outcast.records.effective import COUNTED, AppliedChange
+from outcast.records.effective import AppliedChange
 from outcast.records.flows import (
     BottleneckRecord,
     ControlRecord,
@@ -62,7 +59,6 @@ from outcast.records.trace import (
     Formats,
     Traced,
 )
-from outcast.units import MOST_SPAN_NS
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -70,11 +66,11 @@ _Model = TypeVar("_Model", bound=BaseModel)
 class BlackoutRecord(handed_in.Record):
     """The work of the synthetic blackout's switch; blackout.json has every ON period."""
 
-    port: Name
-    packets: Count
+    port: str
+    packets: int
     """Packets that came in from the link."""
-    dropped: Count
-    periods: Count
+    dropped: int
+    periods: int
 
 
 class GuestRecord(handed_in.Record):
@@ -90,13 +86,6 @@ class GuestRecord(handed_in.Record):
 
 CAPTURES = "captures"
 """The manifest's `source` in a folder of joined captures (outcast.records.captures)."""
-
-
-def require_once(names: Mapping[str, Sequence[object]]) -> None:
-    """Raises ValueError where a part of a manifest names something twice."""
-    for key, values in names.items():
-        if len(set(values)) < len(values):
-            raise ValueError(f"{key}: one is there twice")
 
 
 class Manifest(handed_in.Versioned):
@@ -146,7 +135,7 @@ class Manifest(handed_in.Versioned):
     """Why the run's timing is doubtful, one line for each reason with its remedy."""
     distrust: list[str] = Field(default_factory=list)
     """Checks after the traffic that failed. The run is kept, and `capture.trusted` is false."""
-    wall_s: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    wall_s: dict[str, float] = Field(default_factory=dict)
     """Seconds that each phase took by the host's clock."""
     files: dict[handed_in.FileName, str] = Field(default_factory=dict)
     """SHA-256 of every file."""
@@ -186,30 +175,6 @@ class Manifest(handed_in.Versioned):
     def groups(self) -> Groups[FlowRecord]:
         """The flows of every group; see `grouping.every`."""
         return grouping.every(self.flows, self.compared_flows)
-
-    @model_validator(mode="after")
-    def _names_are_given_once(self) -> Manifest:
-        names: dict[str, list[object]] = {
-            "flows": [record.flow for record in self.flows],
-            "programs": [record.name for record in self.programs],
-            "probes": [record.probe for record in self.probes],
-            "bottlenecks": [record.egress for record in self.bottlenecks],
-            "captures": [(record.port, record.direction) for record in self.captures],
-            **{
-                f"bottlenecks: {record.egress}: ingress": [*record.ingress]
-                for record in self.bottlenecks
-            },
-        }
-        require_once(names)
-        if any(record.hops is None for record in self.flows):
-            raise ValueError("flows: hops: allowed is a number of links")
-        for key in COUNTED:
-            value = self.effective.get(key)
-            if value is None:  # for example the minimum RTO, if the kernel does not tell its tick
-                continue
-            if not isinstance(value, int) or not 0 <= value <= MOST_SPAN_NS:
-                raise ValueError(f"effective: {key}: allowed is a whole number, 0 or above")
-        return self
 
 
 class HasPath(Protocol):
@@ -273,12 +238,8 @@ class RunDirectory:
     def read_manifest(self) -> Manifest:
         """Reads the manifest.
 
-        Raises InputError if there is none or it cannot be read. Raises it too if the folder holds
-        what no run leaves, for example a link or a FIFO.
+        Raises InputError if there is none or it cannot be read.
         """
-        # A folder without a manifest is no run. It is not searched, because it may be large.
-        if os.path.lexists(self.manifest):
-            handed_in.require_plain(self.path)
         return read_record(self.manifest, Manifest)
 
     def read_counters(self) -> Counters:

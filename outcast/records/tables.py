@@ -115,14 +115,10 @@ _VALUE_BYTES = 8
 def read_table(path: Path) -> pl.DataFrame:
     """Reads a whole table.
 
-    Raises InputError as `scan_table` does, and if the table is broken or exceeds the memory.
+    Raises InputError as `scan_table` does, and if the table is broken.
     """
     table = scan_table(path)
     with refusing(f"{path}: cannot be read as a table"):
-        needed = _value_bytes(table)
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if needed > memory:
-            raise InputError(f"{path}: needs {needed} bytes of memory; this machine has {memory}")
         return table.collect()
 
 

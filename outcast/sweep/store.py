@@ -70,7 +70,6 @@ class SweepDirectory:
             raise InputError(
                 f"{self.path}: no {self.config.name}; a folder that `outcast sweep` wrote is needed"
             )
-        handed_in.require_plain(self.path, 2)
         return experiment.load_resolved(self.config)
 
     def attempt(self, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""What a stranger hands over, each made to harm: archives, runs, submissions, captures, configs.
+"""What a stranger hands over, each made to harm: archives, submissions, captures, tables, configs.
 
 Each function makes one in a folder and returns its path. Beside it is `precious/file`, which
 nothing may read or change. `tests/unit/test_strangers.py` gives each to every verb.
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import yaml
 import zstandard
 
@@ -50,6 +51,18 @@ GRAPH = """\
 def _bomb(kind: str) -> bytes:
     whole = model.PCAP_HEADER + bytes(BOMB_BYTES)
     return zstandard.compress(whole) if kind == "zstd" else gzip.compress(whole)
+
+
+def _table(bases: Bases) -> bytes:
+    return (bases.run / "packets.parquet").read_bytes()
+
+
+@functools.cache
+def _of_many_rows() -> bytes:
+    """A table of a few bytes that stand for gigabytes."""
+    stream = io.BytesIO()
+    pl.select(flow=pl.repeat(1, 300_000_000, dtype=pl.Int8)).write_parquet(stream)
+    return stream.getvalue()
 
 
 def precious(folder: Path) -> Path:
@@ -154,7 +167,7 @@ def tar_of_a_device(folder: Path, bases: Bases) -> Path:
 
 
 def changed(of: str, change: Callable[[Path, Path], Any]) -> Maker:
-    """A run, a submission or a sweep to which something is done; `change` gets it and `folder`."""
+    """A run or a submission to which something is done; `change` gets it and `folder`."""
 
     def make(folder: Path, bases: Bases) -> Path:
         shutil.copytree(getattr(bases, of), folder / of)
@@ -164,24 +177,24 @@ def changed(of: str, change: Callable[[Path, Path], Any]) -> Maker:
     return make
 
 
-def linked(name: str, of: str = "run") -> Maker:
+def linked(name: str) -> Maker:
     """One in which a file is a link to a file of the machine."""
 
     def change(given: Path, folder: Path) -> None:
         (given / name).unlink(missing_ok=True)
         (given / name).symlink_to(precious(folder))
 
-    return changed(of, change)
+    return changed("submission", change)
 
 
-def endless(name: str, of: str = "run") -> Maker:
+def endless(name: str) -> Maker:
     """One in which a file is a FIFO that nobody writes to."""
 
     def change(given: Path, folder: Path) -> None:
         (given / name).unlink(missing_ok=True)
         os.mkfifo(given / name)
 
-    return changed(of, change)
+    return changed("submission", change)
 
 
 def submission_with(key: str) -> Maker:
@@ -252,22 +265,15 @@ PACKS: dict[str, Maker] = {
 }
 RUNS: dict[str, Maker] = {
     **{f"run: {key}": run_with(key) for key in ("sizes", "topology", "graph", "name", "engine")},
-    **{
-        f"run: link at {name}": linked(name)
-        for name in ("manifest.json", "summary.json", "packets.parquet", "captures/s1-eth2.in.pcap")
-    },
-    **{f"run: FIFO at {name}": endless(name) for name in ("config.yaml", "plan.json")},
-    "sweep: link": linked("sweep.yaml", "sweep"),
-    "sweep: FIFO": endless("runs.parquet", "sweep"),
 }
 SUBMISSIONS: dict[str, Maker] = {
     **{
         f"submission: {key}": submission_with(key)
         for key in ("sizes", "trace", "files", "program", "module", "topology", "name")
     },
-    "submission: link": linked("answers.yaml", "submission"),
-    "submission: picture": linked("sketch.png", "submission"),
-    "submission: FIFO": endless("assignment.yaml", "submission"),
+    "submission: link": linked("answers.yaml"),
+    "submission: picture": linked("sketch.png"),
+    "submission: FIFO": endless("assignment.yaml"),
     "submission: aliases": answers_of(_BILLION),
     "submission: for the terminal": answers_of(f'ratio: "{RED.encode("unicode_escape").decode()}"'),
 }
@@ -279,6 +285,9 @@ CAPTURES: dict[str, Maker] = {
     "capture: zstd bomb": content("x.pcap.zst", lambda bases: _bomb("zstd")),
     "capture: gzip bomb": content("x.pcap.gz", lambda bases: _bomb("gzip")),
     "capture: no capture": content("x.pcapng", lambda bases: f"{RED}\n".encode() * 100),
+    "table: cut": content("x.parquet", lambda bases: _table(bases)[:-40]),
+    "table: bomb": content("x.parquet", lambda _: _of_many_rows()),
+    "table: no packets": content("x.csv", lambda _: b"a,b\n1,\x1b[31m\n"),
     "capture: name": content("\x1b[31mred\u202e.pcap", lambda bases: bases.captures[0][:1000]),
 }
 TOPOLOGIES: dict[str, Maker] = {"topology": topology("net.py"), "graph": topology("net.graphml")}

@@ -29,7 +29,6 @@ from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import Summary
 from tests import zips
 from tests.golden import handed_class as golden
-from tests.golden import hostile
 from tests.json_files import edit
 
 STUDENTS = ("ana", "ben")
@@ -569,7 +568,23 @@ def test_whatever_is_damaged_a_grade_comes_out(seed, inbox):
     of_a_run = ("", "manifest.json", "summary.json", "config.yaml", "flows.parquet", "captures")
     names = ["answers.yaml", "assignment.yaml", "configs/unfair.yaml", "configs"]
     names += [f"runs/unfair/{name}" for name in of_a_run]
-    hostile.hurt_file(inbox.ben.path / draw.choice(names), draw)
+    _damage(inbox.ben.path / draw.choice(names), draw)
     graded = inbox.mark(inbox.ben.path)
     assert graded.points <= 8
     assert all("\n" not in note for note in graded.notes)
+
+
+def _damage(path: Path, draw: random.Random) -> None:
+    content = path.read_bytes() if path.is_file() else b""
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    match draw.randrange(5):
+        case 0:
+            os.mkfifo(path)
+        case 1:
+            path.symlink_to("/dev/zero")
+        case 2:
+            path.mkdir()
+        case 3:
+            path.write_bytes(content[: len(content) // 2])
+        case 4:
+            path.write_bytes(draw.choice((b"", b"[]", b"[" * 100_000, b"\0", b"9" * 10_000)))

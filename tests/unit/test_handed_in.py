@@ -22,8 +22,7 @@ from outcast.errors import ConfigError, InputError
 from outcast.experiment import sizes
 from outcast.records import generated as results
 from outcast.records.counters import HostCounters, PortCounters
-from outcast.records.run_directory import Manifest, RunDirectory
-from outcast.records.samples import read_samples
+from outcast.records.run_directory import RunDirectory
 from outcast.sweep.points import combinations
 from tests.golden import class_folder, model
 from tests.golden.run_directory import make_run
@@ -169,41 +168,6 @@ def test_a_submission_that_would_fill_the_disk(tmp_path):
         made.identity()
 
 
-@pytest.mark.parametrize("words", [["analyze"], ["inspect"], ["report"], ["inspect", "--links"]])
-@pytest.mark.parametrize("name", ["captures/x", "flows", "packets.parquet"])
-def test_a_run_folder_holds_files_and_folders_alone(words, name, run, tmp_path, verb):
-    (tmp_path / "elsewhere").mkdir()
-    (run.path / name).symlink_to(tmp_path / "elsewhere")
-    for table in {"links.parquet", "packets.parquet"} - {name}:
-        (run.path / table).touch()
-    (line,) = verb(*words, run.path, status=2).err.splitlines()
-    assert f"{name}: is a symbolic link; allowed are files and folders" in line
-
-
-MANIFEST_EDITS: list[tuple[str, object, str]] = [
-    ("flows.0.hops", -1, "greater than or equal to 1"),
-    ("flows.0.sport", 70_000, "less than or equal to 65535"),
-    ("flows.0.src_ip", "nobody", "does not appear to be an IPv4"),
-    ("flows.0.start_ns", -1, "greater than or equal to 0"),
-    ("flows.1.flow", 0, "flows: one is there twice"),
-    ("traffic.duration_ns", 0, "greater than 0"),
-    ("traffic.duration_ns", 2**62, "less than or equal"),
-    ("traffic.duration_ns", 2**59, "bins of 1000000 ns"),
-    ("traffic.t_end_ns", 0, "is not after t_start_ns"),
-    ("bottlenecks.0.queue.rate_bps", 0, "greater than 0"),
-    ("bottlenecks.0.queue.limit_bytes", -5, "greater than or equal to 0"),
-    ("bottlenecks.0.destinations", ["x"], "does not appear to be an IPv4"),
-    ("captures.0.file", "../../x", "allowed is the name of a file in the folder"),
-    ("captures.0.file", "/etc/passwd", "allowed is the name of a file in the folder"),
-    ("captures.0.file", "captures/../../x", "allowed is the name of a file in the folder"),
-    ("captures.0.captured", -1, "greater than or equal to 0"),
-    ("files", {"../x": "0"}, "allowed is the name of a file in the folder"),
-    ("effective", {"min_rto_ns": -1}, "min_rto_ns: allowed is a whole number"),
-    ("effective", {"samples.every_ns": "x"}, "samples.every_ns: allowed is a whole number"),
-    ("wall_s", {"x": -1}, "greater than or equal to 0"),
-]
-
-
 def test_a_file_that_goes_away_meanwhile_is_left_out(tmp_path, monkeypatch):
     (tmp_path / "goes").write_text("as a figure's temporary file does")
     (tmp_path / "stays").write_text("")
@@ -220,22 +184,6 @@ def test_a_file_that_goes_away_meanwhile_is_left_out(tmp_path, monkeypatch):
     assert handed_in.plain_files(tmp_path) == [tmp_path / "stays"]
     with pytest.raises(InputError, match="nowhere: cannot be read: No such file"):
         handed_in.require_plain(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize(("key", "value", "said"), MANIFEST_EDITS)
-def test_values_of_a_manifest_have_bounds(key, value, said, run, verb):
-    def change(holder: Any) -> None:
-        *above, last = key.split(".")
-        for part in above:
-            holder = holder[int(part) if part.isdigit() else part]
-        holder[last] = value
-
-    edit(run.manifest, change)
-    # The plan of the reference switch's run has other flows, and would be refused first.
-    run.plan.unlink()
-    (line,) = verb("analyze", run.path, status=2).err.splitlines()
-    assert said in line
-    assert "manifest.json: " in line
 
 
 def test_counters_that_go_back_are_refused():
@@ -260,12 +208,6 @@ def test_what_is_no_counter_may_be_negative():
     assert HostCounters(before=shown, after=shown).delta("TcpRetransSegs") == 0
 
 
-def test_ports_may_feed_two_bottlenecks(run):
-    tree = json.loads(run.manifest.read_text())
-    tree["bottlenecks"].append({**tree["bottlenecks"][0], "egress": "s1-eth9"})
-    assert len(Manifest.model_validate(tree).bottlenecks) == 2
-
-
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -275,7 +217,6 @@ def test_ports_may_feed_two_bottlenecks(run):
         ("schedule", '{"side": 1}', "is missing"),
         ("schedule", "x", "not JSON"),
         ("generated.h2", '{"flow": 0}', ""),
-        ("generated.h2", '{"side": "send", "flow": 0, "t_begun": -1}', ""),
         ("generated.h2", "[]", ""),
     ],
 )
@@ -308,14 +249,6 @@ def test_a_file_with_holes_is_no_capture(tmp_path):
         read_capture("p", path)
 
 
-def test_samples_that_are_refused(tmp_path):
-    path = tmp_path / "x.zst"
-    for content in (bytes(4), b"\x02\0\0\0[]", b"\x02\0\0\0{}", b"\x04\0\0\0[[[["):
-        path.write_bytes(zstandard.compress(content))
-        with pytest.raises(InputError, match="no file of samples"):
-            read_samples(path)
-
-
 def test_a_sweep_has_so_many_points():
     lists = {f"x{n}": [*range(100)] for n in range(9)}
     with pytest.raises(ConfigError, match="1000000000000000000 points; allowed are 100000"):
@@ -334,7 +267,6 @@ def test_names_cannot_act_on_the_terminal(name, run, tmp_path, capsys):
         manifest["name"] = "[/]golden"
 
     edit(given / "manifest.json", rename)
-    (given / "plan.json").unlink()  # A plan with other names would be refused.
     assert cli.invoke(["analyze", str(given)]) == (2 if "\udcff" in name else 0)
     assert cli.invoke(["inspect", str(tmp_path / f"{name} none")]) == 2
     told = capsys.readouterr()
@@ -367,4 +299,21 @@ def test_a_number_that_is_read_is_the_one_that_people_read(text):
         value = yaml.load(text, handed_in.YamlLoader)
     except yaml.YAMLError:
         return
-    assert isinstance(value, str) or value == float(text.replace("_", "x"))
+    read_by_people = int if isinstance(value, int) else float
+    assert isinstance(value, str) or value == read_by_people(text.replace("_", "x"))
+
+
+def test_a_damaged_run_gives_one_line_that_names_the_file(run, verb):
+    verb("analyze", run.path)
+    for name, reads in (
+        ("packets.parquet", "inspect"),
+        ("summary.json", "report"),
+        ("counters.json", "analyze"),
+        ("config.yaml", "analyze"),
+        ("manifest.json", "analyze"),
+    ):
+        content = (run.path / name).read_bytes()
+        (run.path / name).write_bytes(content[: len(content) // 2])
+        (line,) = verb(reads, run.path, status=2).err.splitlines()
+        assert name in line
+        (run.path / name).write_bytes(content)

@@ -112,10 +112,6 @@ def test_probes_have_addresses_of_either_family(tmp_path):
 def test_a_stored_plan_has_its_probes(tmp_path):
     plan = plan_of(TWO)
     assert read_again(plan, tmp_path).probes == plan.probes
-    path = tmp_path / "plan.json"
-    path.write_text(path.read_text("utf-8").replace('"src":"h3"', '"src":"h9"'), encoding="utf-8")
-    with pytest.raises(InputError):
-        stored.read_plan(path)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,6 @@ def test_modules_are_imported_by_their_names():
         "outcast.assignment.worker",  # what makes the runs again
         "outcast.cli",  # the verbs
         "outcast.emulation.standalone",  # our small programs at hosts
-        "outcast.engines.doctor",  # packages that may be missing
         "outcast.engines.guest.boot",  # inside the guest, where outcast is not imported yet
         "outcast.plan.topology",  # the kinds of topologies
         "outcast.sweep.task",  # the function that makes a sweep's runs

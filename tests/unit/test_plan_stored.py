@@ -1,13 +1,10 @@
 """plan.json: a stored plan reads back as the same plan, and a broken one is refused in one line."""
 
 import json
-import os
-import re
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -76,82 +73,12 @@ def test_a_stored_plan_is_read_without_mininet():
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "said"),
-    [
-        ("format", 9, "made by another version: format 9, this reads 1"),
-        ("format", 0, "format: allowed is a whole number"),
-        ("format", "1", "format: allowed is a whole number"),
-        ("surplus", 1, "surplus"),
-        ("routing", "scenic", "routing: allowed are shortest"),
-        ("hash_seed", -1, "hash_seed"),
-        ("graph", {"nodes": []}, "graph.nodes"),
-        ("graph.nodes.14.layer", "attic", "graph.nodes.14.switch.layer"),
-        ("graph.nodes.0.kind", "a\nb", "graph.nodes.0: Input tag 'a b'"),
-        ("graph.nodes.1.id", "h1", "two have the same id"),
-        ("graph.nodes.15.dpid", 1, "node s2: s1 has the same dpid 1"),
-        ("graph.edges.0.target", "s9", "graph.edges.0: does not lead"),
-        ("graph.edges.1", ("graph.edges.0",), "graph.edges.1: these nodes are linked already"),
-        ("graph.edges.0.ports", {"s1": 1}, "`ports` must have a number for each end"),
-        ("flows", [{"flow": 1}], "flows.0"),
-        ("flows.0.flow", 7, "flows.0: is not numbered 0"),
-        ("flows.0.src", "h99", "flows.0: its src or dst is no host"),
-        ("flows.0.path.1", "h3", "flows.0.path: does not lead over links"),
-        ("flows.0.return_path", [], "flows.0.return_path: does not lead over links"),
-        ("flows.0.transport.min_rto", "soon", "flows.0.transport.min_rto"),
-        ("bottleneck.egress", "s9-eth1", "bottleneck: its ports are not those"),
-        ("others", ("bottleneck",), "others"),
-        ("capture_ports.0.0", "eth0", "capture_ports.0: is no port"),
-        ("links.0.settings.rate_bps", 0, "links.0.settings.rate_bps"),
-        ("links.0.settings.delay_ns", -1, "links.0.settings.delay_ns"),
-        ("links.0.directions.0.0", "h3", "links.0: ('h3', 's1') is no link"),
-        ("links.0.directions.0", ("links.0.directions.1",), "is named twice"),
-        ("links.0.directions", [["h1", "s1"]], "links: some directions have no settings"),
-        ("blackout_at", "s9-eth9", "blackout_at: is no input of the bottleneck"),
-        (
-            "generated",
-            [
-                dict(flow=0, workload=0, kind="poisson", src="x", dst="y", sport=1)
-                | dict(size_bytes=1, start_ns=0)
-            ],
-            "generated.0: its src or dst is no host",
-        ),
-    ],
-)
-def test_a_broken_plan_is_refused_by_its_place(place, value, said, tmp_path):
-    document = json.loads(stored.dumps(plan("linear-12")))
-
-    def at(keys: list[str]) -> Any:
-        tree = document
-        for key in keys:
-            tree = tree[int(key) if isinstance(tree, list) else key]
-        return tree
-
-    *above, last = place.split(".")
-    holder = at(above)
-    # A place in a tuple stands for the value there.
-    new = at(value[0].split(".")) if isinstance(value, tuple) else value
-    holder[int(last) if isinstance(holder, list) else last] = new
-    path = stored_text(document, tmp_path)
-    with pytest.raises(InputError, match=re.escape(said)) as refused:
-        stored.read_plan(path)
-    assert str(refused.value).startswith(f"{path}: ")
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "[" * 3000 + "]" * 3000, '{"format": 1e999}', '{"format": NaN}']
+    "text", ["", "[]", "[" * 3000 + "]" * 3000, '{"format": 9}', '{"format": 1, "flows": 1}']
 )
 def test_what_is_no_plan_is_refused(text, tmp_path):
     with pytest.raises(InputError, match=r"plan\.json: ") as refused:
         stored.read_plan(stored_text(text, tmp_path))
     assert "\n" not in str(refused.value)
-
-
-def test_a_plan_of_gigabytes_is_not_read(tmp_path):
-    path = stored_text("{", tmp_path)
-    os.truncate(path, 40 << 30)
-    with pytest.raises(InputError, match="larger than 64 MiB"):
-        stored.read_plan(path)
 
 
 def test_a_run_from_before_the_plan_was_stored_says_so(tmp_path):

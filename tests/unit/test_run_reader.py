@@ -7,10 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import configs
 from outcast.errors import InputError
-from outcast.experiment import load
-from outcast.plan.make import make_plan
 from outcast.records.run import Run
 from tests.golden.run_directory import analysed_run, with_records
 
@@ -79,20 +76,6 @@ def test_the_time_of_a_frame(run):
     # Then it is the value that the analysis measured.
     measured = run.summary.phase[record.egress].packet_time_us * 1e3
     assert with_records(run, manifest=manifest).frame_ns == round(measured)
-
-
-@pytest.mark.parametrize(
-    ("config", "differ"), [("fig3c", "paths of the flows"), (None, "bottlenecks")]
-)
-def test_the_plan_of_another_run_is_not_shown(run, config, differ):
-    if config:
-        run.directory.write_plan(make_plan(load(configs.find(config))))
-    else:
-        document = json.loads(run.directory.plan.read_text())
-        document["bottleneck"] |= {"egress": "s1-eth3", "ingress": ["s1-eth2"]}
-        run.directory.plan.write_text(json.dumps(document))
-    with pytest.raises(InputError, match=rf"plan\.json: is the plan of another run.* {differ}$"):
-        _ = run.plan
 
 
 def test_a_name_with_a_null_character_is_refused():

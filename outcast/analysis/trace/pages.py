@@ -20,7 +20,6 @@ No library that is kept reads pages into columns: libtraceevent has a call for e
 10^7 of them some hundred times as long from Python.
 """
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from outcast import handed_in
+from outcast import files
 from outcast.analysis.compiled import I64, U8, Array, Scalar, compiled
 from outcast.analysis.trace.layout import Field, Layout, read_layout
 from outcast.errors import InputError
@@ -37,9 +36,6 @@ from outcast.records.trace import Formats
 
 BLOCK_BYTES = 16 << 20
 """How much of the file is in memory at once, in whole pages."""
-
-MOST_BYTES = 64 << 30
-"""The largest file that is read. A sparse one could otherwise take days."""
 
 _LEAST_EVENT_BYTES = 8
 """Of an event with its header. There are never more events than the bytes divided by this."""
@@ -106,26 +102,16 @@ class EventFile:
         pages = max(1, BLOCK_BYTES // self.page_bytes)
         done = 0
         try:
-            with handed_in.opened(self.path) as stream:
-                size = os.fstat(stream.fileno()).st_size
-                if size > MOST_BYTES:
-                    raise InputError(
-                        f"{self.path}: larger than {MOST_BYTES >> 30} GiB, the limit for events"
-                    )
-                if size % self.page_bytes:
-                    raise InputError(
-                        f"{self.path}: cut off inside a page: {size} bytes are no multiple of "
-                        f"{self.page_bytes}"
-                    )
-                while part := _read(stream, pages * self.page_bytes):
+            with self.path.open("rb") as stream:
+                while part := stream.read(pages * self.page_bytes):
                     yield self._block(np.frombuffer(part, np.uint8), done)
                     done += len(part) // self.page_bytes
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be read: {handed_in.reason(error)}") from None
+            raise InputError(f"{self.path}: cannot be read: {files.reason(error)}") from None
 
     def _block(self, data: U8, pages_before: int) -> list[Events]:
         if data.size % self.page_bytes:
-            raise InputError(f"{self.path}: cut off inside a page while it was read")
+            raise InputError(f"{self.path}: cut off inside a page")
         most_events = data.size // _LEAST_EVENT_BYTES
         number, time_ns, at, length = np.empty((4, most_events), np.int64)
         count, lost, uncounted, problem, page = _index(
@@ -139,27 +125,20 @@ class EventFile:
         self.events += count
         groups = []
         for kind in np.flatnonzero(np.bincount(number[:count], minlength=1)).tolist():
-            layout = self.layouts.get(kind)
-            if layout is None:
-                raise InputError(
-                    f"{self.path}: has events of the number {kind}, which formats.json does not "
-                    "describe"
-                )
+            layout = self.layouts[kind]
             rows = np.flatnonzero(number[:count] == kind)
-            if int(length[rows].min()) < layout.bytes:
-                raise InputError(f"{self.path}: an event {layout.event} is shorter than its format")
-            columns = self._columns(layout, data, at[rows], length[rows])
+            columns = self._columns(layout, data, at[rows])
             groups.append(Events(layout, order[rows], time_ns[rows], columns))
         return groups
 
-    def _columns(self, layout: Layout, data: U8, at: I64, length: I64) -> dict[str, Column]:
+    def _columns(self, layout: Layout, data: U8, at: I64) -> dict[str, Column]:
         records = np.empty((at.size, layout.bytes), np.uint8)
         _pack(data, at, records)
         columns: dict[str, Column] = {}
         for event_field in layout.fields:
             raw = records[:, event_field.offset : event_field.offset + event_field.size]
             if event_field.dynamic is not None:
-                column: Column = self._dynamic(event_field, data, at, length, raw)
+                column: Column = self._dynamic(event_field, data, at, raw)
             elif event_field.is_coded:
                 column = coded(raw)
                 column = _until_null(column) if event_field.kind == "text" else column
@@ -169,13 +148,11 @@ class EventFile:
             columns[event_field.name] = column
         return columns
 
-    def _dynamic(self, event_field: Field, data: U8, at: I64, length: I64, raw: U8) -> Coded:
+    def _dynamic(self, event_field: Field, data: U8, at: I64, raw: U8) -> Coded:
         place = np.ascontiguousarray(raw).view("<u4")[:, 0].astype(np.int64)
         begin, size = place & 0xFFFF, place >> 16
         if event_field.dynamic == "rel":
             begin = begin + event_field.offset + event_field.size
-        if (begin + size > length).any():
-            raise InputError(f"{self.path}: a text of an event lies outside of the event")
         values: list[bytes] = []
         codes = np.empty(at.size, np.int64)
         for width in np.unique(size).tolist():
@@ -190,47 +167,16 @@ class EventFile:
 
 
 def open_events(path: Path, formats: Formats) -> EventFile:
-    """Opens a file of pages. Raises InputError if its formats are not as the kernel writes them."""
-    layouts: dict[int, Layout] = {}
-    for event, text in formats.events.items():
-        layout = read_layout(event, text)
-        if layout.number in layouts:
-            raise InputError(
-                f"the formats of {event} and {layouts[layout.number].event} have one number"
-            )
-        layouts[layout.number] = layout
-    return EventFile(path, formats.page_bytes, layouts, _data_at(formats))
-
-
-def _data_at(formats: Formats) -> int:
-    """Where a page's events begin. Raises InputError if it is no page of a 64-bit kernel."""
-    places = {
-        name: (int(offset), int(size))
-        for name, offset, size in re.findall(
-            r"\tfield: \w+ (\w+);\toffset:(\d{1,7});\tsize:(\d{1,7});", formats.header_page
-        )
+    """Opens a file of pages. Raises InputError if a format is not as the kernel writes it."""
+    layouts = {
+        layout.number: layout
+        for event, text in formats.events.items()
+        for layout in [read_layout(event, text)]
     }
-    data_at, data_bytes = places.get("data", (0, 0))
-    if (
-        places.get("timestamp") != (0, 8)
-        or places.get("commit") != (_COMMIT_AT, 8)
-        or data_at < 16
-        or data_at + data_bytes != formats.page_bytes
-    ):
-        raise InputError(
-            "header_page: describes no page of a 64-bit kernel of "
-            f"{formats.page_bytes} bytes: {formats.header_page[:80]!a}"
-        )
-    return data_at
-
-
-def _read(stream: object, size: int) -> bytes:
-    """Reads so many bytes, or fewer at the file's end."""
-    parts = []
-    while size > 0 and (part := stream.read(size)):  # type: ignore[attr-defined]
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+    data_at = re.search(r"field: \w+ data;\toffset:(\d+);", formats.header_page)
+    if data_at is None:
+        raise InputError(f"header_page: has no place of data: {formats.header_page[:80]!a}")
+    return EventFile(path, formats.page_bytes, layouts, int(data_at[1]))
 
 
 def coded(rows: U8) -> Coded:
@@ -240,10 +186,6 @@ def coded(rows: U8) -> Coded:
     rows = np.ascontiguousarray(rows)
     _, first, codes = np.unique(_hashes(rows), return_index=True, return_inverse=True)
     codes = codes.reshape(-1)
-    # Somebody could make two rows that have one hash, so the rows themselves are compared.
-    if not _equal(rows, first[codes]):
-        whole = rows.view(np.dtype((np.void, rows.shape[1])))[:, 0]
-        _, first, codes = np.unique(whole, return_index=True, return_inverse=True)
     return Coded(codes.astype(np.int64), tuple(rows[row].tobytes() for row in first.tolist()))
 
 
@@ -365,14 +307,3 @@ def _hashes(rows: U8) -> Array:
             value = (value ^ np.uint64(rows[row, byte])) * np.uint64(0x100000001B3)
         hashes[row] = value
     return hashes
-
-
-@compiled
-def _equal(rows: U8, others: I64) -> bool:
-    """Whether each row equals the one that its entry names."""
-    for row in range(rows.shape[0]):
-        other = others[row]
-        for byte in range(rows.shape[1]):
-            if rows[row, byte] != rows[other, byte]:
-                return False
-    return True
