@@ -136,7 +136,16 @@ def _network(topology: OwnTopology, path: Path, content: bytes) -> Network:
             parts = topo_file.read(path, content, topology.topo, topology.args)
         return network_of_parts(topology, parts)
     except NetworkError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {_line(str(error))}") from None
+
+
+def _line(text: str) -> str:
+    """A text with names from a stranger's file, as a line without long words and controls."""
+    words = (word if len(word) <= 60 else f"{word[:57]}..." for word in text.split())
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
+        for letter in " ".join(words)
+    )
 
 
 def network_of_parts(topology: OwnTopology, parts: Mapping[str, Any]) -> Network:

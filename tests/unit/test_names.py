@@ -1,8 +1,10 @@
 """Names of strangers on their way to tables, figures, reports and files."""
 
+import re
 import struct
 
 import matplotlib as mpl
+import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,52 @@ from hypothesis import strategies as st
 from outcast.analysis.capture.names import MOST_COLUMNS, shown_name
 from outcast.analysis.capture.pcap import interfaces_of
 from outcast.api.joins import join_captures
+from outcast.cli import invoke as outcast
 from outcast.view.figures.style import ShownFigure, log_scale, styled
+
+NODES = ["n" * 300, r"$\frac{$", "a\x01b\x1b[31m", "a\u202eb", "<script>alert(1)</script>"]
+EXPERIMENT = """
+name: x
+links: {rate: 10mbit, delay: 1ms}
+queue: {kind: pfifo, limit: 10 packets}
+flows: [{from: [h2], to: h1}]
+duration: 1s
+topology: """
+
+
+@pytest.mark.parametrize("name", NODES)
+@pytest.mark.parametrize("kind", ["graph", "file"])
+def test_names_of_nodes_are_drawn_or_refused_by_one_line(kind, name, tmp_path, capsys):
+    if kind == "graph":
+        graph = nx.Graph([("s", "h1"), ("s", "h2")])
+        labels = {"s": re.sub(r"[\x00-\x1f]", "\x85", name), "h1": "h1", "h2": "h2"}
+        nx.set_node_attributes(graph, labels, "label")
+        nx.set_node_attributes(graph, {"s": "switch", "h1": "host", "h2": "host"}, "kind")
+        nx.write_graphml(graph, tmp_path / "net.graphml")
+        topology = "{kind: graph, path: net.graphml}"
+    else:
+        (tmp_path / "net.py").write_text(
+            "from mininet.topo import Topo\n"
+            "class T(Topo):\n"
+            "    def build(self):\n"
+            f"        switch = self.addSwitch({name!r})\n"
+            "        for host in ('h1', 'h2'):\n"
+            "            self.addLink(self.addHost(host), switch)\n"
+            "topos = {'t': T}\n"
+        )
+        topology = "{kind: file, path: net.py, topo: t}"
+    (tmp_path / "x.yaml").write_text(EXPERIMENT + topology)
+    png = tmp_path / "x.png"
+    status = outcast(["topo", str(tmp_path / "x.yaml"), "--png", str(png)])
+    said = capsys.readouterr()
+    if kind == "graph":
+        assert (status, said.err) == (0, "")
+        assert png.read_bytes().startswith(b"\x89PNG")
+    else:
+        (line,) = said.err.split("\n")[:-1]
+        assert status == 2
+        assert line.isprintable()
+        assert len(line) < 300 + len(str(tmp_path))
 
 
 def _block(kind, body):
