@@ -26,7 +26,6 @@ of_realtime=(
     iperf iperf3 iputils-ping                               # its traffic
     iproute2 ethtool tcpdump                                # its settings and its captures
     gcc libc6-dev make                                      # programs and modules in C
-    flex bison bc patch xz-utils                            # a kernel where no namespace can be made
     chromium curl nginx-light tshark nftables               # the tests: report, web page, exports, a NAT
 )
 virtual=false

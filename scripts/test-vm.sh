@@ -31,7 +31,7 @@ user=tester
 packages=(
     linux-image-amd64 systemd-sysv libpam-systemd dbus sudo ca-certificates
     mininet openvswitch-switch iperf iperf3 iputils-ping iproute2 ethtool tcpdump
-    gcc libc6-dev make flex bison bc patch xz-utils chromium curl nginx-light tshark nftables
+    gcc libc6-dev make chromium curl nginx-light tshark nftables
 )
 image_size=12G
 cpus=2 memory_mib=4096

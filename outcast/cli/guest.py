@@ -63,12 +63,11 @@ def _kernel_text(kernel: Kernel) -> str:
     if kernel.key == pinned.OURS.kernel:
         own = ", of the lock"
     built = f", built in {kernel.built_s:g} s" if kernel.built_s else ""
-    note = f", {kernel.compiler_note}" if kernel.compiler_note else ""
     return (
         f"{kernel.program}\n"
         f"Linux {kernel.release} from {kernel.source} {kernel.version}{own}\n"
         f"recipe {kernel.recipe[:12]}, sha256 {kernel.sha256[:12]}{built}\n"
-        f"compiler: {kernel.compiler or 'unknown'}{note}\n"
+        f"compiler: {kernel.compiler or 'unknown'}\n"
         f"congestion controls: {', '.join(kernel.congestion_controls)}\n"
         f"sources to start from: {kernel.headers / 'source/net'}\n"
         f"a run uses it with: kernel.build={kernel.key}"

@@ -234,8 +234,6 @@ def _record_guest(
         "sha256": kernel.sha256,
         "compiler": kernel.compiler,
     }
-    if kernel.compiler_note:
-        built_from["compiler_note"] = kernel.compiler_note
     if kernel.own:
         built_from["own"] = list(kernel.own)
     if modules:

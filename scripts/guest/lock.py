@@ -197,8 +197,7 @@ def main() -> None:
     """Resolves, makes both roots, writes the lock."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mirror", help="a mirror of Debian, instead of the one of apt's sources")
-    where = argparse.Namespace(mirror=[], snapshot=None, packages=None)
-    mirror = parser.parse_args().mirror or root.addresses(where)[0]
+    mirror = parser.parse_args().mirror or root.addresses()[0]
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         apt = Apt(work / "apt", mirror, SUITE)
@@ -216,9 +215,8 @@ def main() -> None:
             "wheels": [*locked_wheels(work / "wheels")],
             "kernel_source": kernel_source,
         }
-        where.mirror = [mirror]
         for kind in PACKAGES:
-            root.fetch(work / "files", root.pinned(kind), where)
+            root.fetch(work / "files", root.pinned(kind))
             root.LOCK["content"][kind] = root.lay_out(kind, work / "files", work / kind)
             print(kind, len(root.LOCK[kind]), "packages, key", root.LOCK["content"][kind][:20])
     text = json.dumps(root.LOCK, indent=1) + "\n"

@@ -1,20 +1,13 @@
 """Fetches what lock.json pins, and lays out a root of the guest from it; stands alone.
 
-    python3 root.py fetch FOLDER [--mirror URL]... [--snapshot URL] [--packages DIR]
-    python3 root.py lay-out runtime|build FOLDER ROOT
-    python3 root.py source PACKAGE FILE
-
-`fetch` fills FOLDER with the packages and wheels that it lacks, each checked by its hash. `lay-out`
-unpacks those of a root into the new folder ROOT/root, and writes files.tsv and root.json beside it.
-`source` writes the tarball of the kernel that a Debian package has.
-No script of a package is run. What these would have made and a run needs is in LINKS, COPIES and
-USERS.
+`fetch` fills a folder with the packages and wheels that it lacks, each checked by its hash.
+`lay-out` unpacks those of a root into a new folder. No script of a package is run. What these would
+have made and a run needs is in LINKS and COPIES. The rest of what scripts/guest/build does
+in Python is here, too.
 """
 
 from __future__ import annotations
 
-import argparse
-import functools
 import hashlib
 import io
 import json
@@ -25,7 +18,6 @@ import struct
 import subprocess
 import sys
 import tarfile
-import time
 import urllib.request
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-LOCK: dict[str, Any] = json.loads(Path(__file__).with_name("lock.json").read_text("utf-8"))
+HERE = Path(__file__).parent
+LOCK: dict[str, Any] = json.loads((HERE / "lock.json").read_text("utf-8"))
 TIME_S = 1_000_000_000
 """The modification time of every file. It is the time at which the guest boots."""
 TRIES, SILENCE_S = 3, 20.0
@@ -45,81 +38,53 @@ FOLDERS = (
     *("usr/local/bin", "usr/local/sbin", "var/lib", "var/log", "var/tmp", "etc/openvswitch"),
 )
 """Folders that the guest's first process mounts something on, or that programs expect."""
-_DROPPED_FOLDERS = (
-    # Documentation and translations. Licences stay, because who passes a root on has to.
-    *(
-        f"usr/share/{name}"
-        for name in (
-            *("bash-completion", "bug", "doc-base", "emacs", "gcc", "gdb", "icons", "info"),
-            *("lintian", "locale", "man", "menu", "pixmaps", "readline", "vim", "zsh"),
-        )
-    ),
-    # What a service manager, a scheduler, a package manager or a login would read.
-    *("etc/apparmor.d", "etc/cron.d", "etc/cron.daily", "etc/default", "etc/dpkg", "etc/init.d"),
-    *("etc/logrotate.d", "etc/network", "etc/pam.d", "etc/profile.d", "etc/skel", "etc/ufw"),
-    *("etc/update-motd.d", "usr/lib/systemd", "usr/lib/udev", "usr/share/initramfs-tools"),
-    *("usr/share/dpkg", "usr/share/perl5", "var/backups", "var/cache", "var/spool"),
-    # Character sets besides UTF-8, which the C library has in itself.
-    "usr/lib/x86_64-linux-gnu/gconv",
-    # Open vSwitch's scripts in shell and Python, which start it as a service and find faults.
-    *("usr/share/openvswitch/bugtool-plugins", "usr/share/openvswitch/scripts"),
-    # Python's converter from Python 2, and what it runs by.
-    *("usr/lib/python3.11/lib2to3", "usr/share/python3", "usr/lib/valgrind"),
-)
 _DROPPED = re.compile(
-    "|".join(
-        (
-            rf"(?:{'|'.join(map(re.escape, _DROPPED_FOLDERS))})(?:/.*)?",
-            r"usr/share/doc/[^/]*/(?!copyright$).*",
-            # Makers of network cards, a second build of zstandard, and os-ken's BGP.
-            r".*/netaddr/eui/(?:iab|oui)\..*",
-            r".*/zstandard/_cffi\..*",
-            r".*/os_ken/services/protocols(?:/.*)?",
-            # Tests that come with Python packages.
-            r"usr/(?:local/)?lib/python3[^/]*/dist-packages/(?:.*/)?tests?(?:/.*)?",
-        )
-    )
+    r"""(?:
+    # Documentation and translations. Licences stay, because who passes a root on has to.
+    usr/share/(?:bash-completion|bug|doc-base|emacs|gcc|gdb|icons|info|lintian|locale|man|menu|pixmaps
+        |readline|vim|zsh)
+    # What a service manager, a scheduler, a package manager or a login would read.
+    | etc/(?:apparmor\.d|cron\.d|cron\.daily|default|dpkg|init\.d|logrotate\.d|network|pam\.d)
+    | etc/(?:profile\.d|skel|ufw|update-motd\.d)
+    | usr/lib/(?:systemd|udev|valgrind) | usr/share/(?:dpkg|initramfs-tools|perl5)
+    | var/(?:backups|cache|spool)
+    # Character sets besides UTF-8, which the C library has in itself.
+    | usr/lib/x86_64-linux-gnu/gconv
+    # Open vSwitch's scripts in shell and Python, which start it as a service and find faults.
+    | usr/share/openvswitch/(?:bugtool-plugins|scripts)
+    # Python's converter from Python 2, and what it runs by.
+    | usr/lib/python3\.11/lib2to3 | usr/share/python3
+    # os-ken's BGP, and tests that come with Python packages.
+    | .*/os_ken/services/protocols
+    | usr/(?:local/)?lib/python3[^/]*/dist-packages/(?:.*/)?tests?
+    )(?:/.*)?
+    | usr/share/doc/[^/]*/(?!copyright$).*
+    # Makers of network cards, and a second build of zstandard.
+    | .*/netaddr/eui/(?:iab|oui)\..* | .*/zstandard/_cffi\..*""",
+    re.VERBOSE,
 )
 LINKS = {
     # update-alternatives(1) would have made these.
-    "usr/bin/awk": "mawk",
-    "usr/bin/cc": "gcc",
-    "usr/bin/nc": "nc.openbsd",
+    **{"usr/bin/awk": "mawk", "usr/bin/cc": "gcc", "usr/bin/nc": "nc.openbsd"},
     "usr/bin/which": "which.debianutils",
     "usr/sbin/ovs-vswitchd": "../lib/openvswitch-switch/ovs-vswitchd",
     # The kernel writes the table of mounts; mount(8) and others look for it here.
-    "etc/mtab": "../proc/self/mounts",
-    "var/run": "../run",
-    "var/lock": "../run/lock",
+    **{"etc/mtab": "../proc/self/mounts", "var/run": "../run", "var/lock": "../run/lock"},
 }
 """Links that packages' scripts make, where what they lead to is in the root."""
+TCPDUMP = {
+    "etc/group": "tcpdump:x:102:\n",
+    "etc/passwd": "tcpdump:x:100:102::/nonexistent:/usr/sbin/nologin\n",
+}
+"""The user that tcpdump's script adds, and that tcpdump becomes."""
 COPIES = {
     "etc/group": "usr/share/base-passwd/group.master",
     "etc/passwd": "usr/share/base-passwd/passwd.master",
     "etc/nsswitch.conf": "usr/share/libc-bin/nsswitch.conf",
 }
 """Files that packages' scripts copy, where the original is in the root."""
-USERS = {
-    # As root, tcpdump gives its rights away to this user, unless an option names another.
-    "usr/bin/tcpdump": {
-        "etc/passwd": "tcpdump:x:100:102::/nonexistent:/usr/sbin/nologin\n",
-        "etc/group": "tcpdump:x:102:\n",
-    },
-}
-"""From a program to the lines by which its package's script adds a user."""
-COMPILED = (
-    "usr/lib/python3.11",
-    "usr/lib/python3/dist-packages",
-    "usr/local/lib/python3.11/dist-packages",
-)
-COMPILE = """
-import compileall, py_compile, sys
-root, *folders = sys.argv[1:]
-sys.exit(not all([compileall.compile_dir(
-    root + "/" + folder, maxlevels=40, force=True, quiet=1, stripdir=root, prependdir="/",
-    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
-    for folder in folders]))
-"""
+WHEELS = "usr/local/lib/python3.11/dist-packages"
+COMPILED = ("usr/lib/python3.11", "usr/lib/python3/dist-packages", WHEELS)
 
 
 class Content(NamedTuple):
@@ -136,34 +101,20 @@ def die(text: str) -> Any:
     sys.exit(f"guest: error: {text}")
 
 
-# Fetching.
-
-
-def fetch(folder: Path, files: Iterable[Mapping[str, Any]], where: argparse.Namespace) -> None:
+def fetch(folder: Path, files: Iterable[Mapping[str, Any]]) -> None:
     """Fills a folder with the files that it lacks. Ends the program where one cannot be had."""
     folder.mkdir(parents=True, exist_ok=True)
     lacking = [pin for pin in files if not _is_there(folder / _name(pin), pin)]
-    for pin in lacking if where.packages else ():
-        # An epoch's colon is %3a in a file's name, and people save files under either name.
-        for name in (_name(pin), _name(pin).replace("%3a", ":")):
-            if _is_there(where.packages / name, pin):
-                _put(folder / _name(pin), (where.packages / name).read_bytes())
-    lacking = [pin for pin in lacking if not (folder / _name(pin)).exists()]
-    wheels = [pin for pin in lacking if "file" in pin]
     packages = [pin for pin in lacking if "path" in pin]
     if packages:
-        archives = addresses(where)
-        done = 0
+        archives = addresses()
         with ThreadPoolExecutor(6) as pool:
-            for _ in pool.map(lambda pin: _download(folder, pin, archives), packages):
-                done += 1
+            fetched = pool.map(lambda pin: _download(folder, pin, archives), packages)
+            for done, _ in enumerate(fetched, 1):
                 if done % 20 == 0 or done == len(packages):
                     print(f"guest: fetched {done} of {len(packages)} packages", file=sys.stderr)
-    if wheels:
+    if wheels := [pin for pin in lacking if "file" in pin]:
         _by_pip(folder, wheels)
-    for pin in lacking:
-        if not _is_there(folder / _name(pin), pin):
-            die(f"{_name(pin)}: another file than lock.json pins (its SHA-256 differs)")
 
 
 def _name(pin: Mapping[str, Any]) -> str:
@@ -181,186 +132,138 @@ def _put(path: Path, data: bytes) -> None:
     new.rename(path)
 
 
-def addresses(where: argparse.Namespace) -> list[str]:
-    """Archives: what the user names, or those of this machine's apt; the snapshot archive last."""
-    mirrors = [*where.mirror] or os.environ.get("OUTCAST_MIRROR", "").split()
-    if not mirrors:
-        rows = _said("apt-get", "indextargets", "--format", "$(REPO_URI) $(COMPONENT)",
-                     "Created-By: Packages").splitlines()  # fmt: skip
-        named = {row.split()[0].rstrip("/") for row in rows if row.endswith(" main")}
-        mirrors = sorted(named, key=lambda address: ("security" in address, address))[:3]
-    snapshot = where.snapshot or ""
-    if not snapshot:
-        said = _said("apt-config", "shell", "A", "Acquire::Snapshots::URI::Origin::Debian")
-        snapshot = said.partition("'")[2].rpartition("'")[0]
-    snapshot = snapshot.replace("@SNAPSHOTID@", LOCK["snapshot"])
-    found = [address.rstrip("/") for address in (*mirrors, snapshot) if address]
-    return found or die(
-        "this machine's apt names no archive; name a mirror of Debian with --mirror URL or "
-        "OUTCAST_MIRROR, or give the files with --packages FOLDER"
-    )
+def addresses() -> list[str]:
+    """What OUTCAST_MIRROR names, or else the archives of this machine's apt, the snapshots last.
+
+    @SNAPSHOTID@ in an address stands for the lock's time.
+    """
+    named = os.environ.get("OUTCAST_MIRROR", "").split()
+    if not named:
+        rows = _said(
+            "apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' 'Created-By: Packages'"
+        )
+        mains = {row.split()[0] for row in rows.splitlines() if row.endswith(" main")}
+        named = sorted(mains, key=lambda address: ("security" in address, address))[:3]
+        said = _said("apt-config shell A Acquire::Snapshots::URI::Origin::Debian")
+        named += filter(None, [said.partition("'")[2].rpartition("'")[0]])
+    return [name.replace("@SNAPSHOTID@", LOCK["snapshot"]).rstrip("/") for name in named]
 
 
-def _said(*argv: str) -> str:
-    try:
-        return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
-    except OSError:
-        return ""
+def _said(command: str) -> str:
+    argv = ["sh", "-c", command]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
 
 def _download(folder: Path, pin: Mapping[str, Any], archives: list[str]) -> None:
-    reasons = {}
-    for tried in range(TRIES):
-        for address in archives:
-            try:
-                with urllib.request.urlopen(f"{address}/{pin['path']}", timeout=SILENCE_S) as it:
-                    data = it.read(pin["size"] + 1)
-            except (OSError, ValueError) as error:
-                reasons[address] = f"{address}: {error}"
-                continue
-            if hashlib.sha256(data).hexdigest() == pin["sha256"]:
-                _put(folder / _name(pin), data)
-                return
-            reasons[address] = f"{address}: another file than lock.json pins"
-        time.sleep(2.0 * tried)
+    why: object = "no archive is named"
+    for address in archives * TRIES:
+        try:
+            with urllib.request.urlopen(f"{address}/{pin['path']}", timeout=SILENCE_S) as stream:
+                _put(folder / _name(pin), stream.read())
+        except (OSError, ValueError) as error:
+            why = error
+            continue
+        if _is_there(folder / _name(pin), pin):
+            return
+        why = "another file than lock.json pins"
+        (folder / _name(pin)).unlink()
     die(
-        f"{_name(pin)} cannot be fetched: {'; '.join(reasons.values())}; name another mirror with "
-        "--mirror URL or an archive of old packages with --snapshot URL, or give the files with "
-        "--packages FOLDER"
+        f"{_name(pin)} cannot be fetched from {', '.join(archives) or 'nowhere'}: {why}; let "
+        "OUTCAST_MIRROR name a mirror of Debian, and an archive of old packages after it, or give "
+        "the files with --packages FOLDER"
     )
 
 
 def _by_pip(folder: Path, wheels: list[Mapping[str, Any]]) -> None:
-    """Pip knows the machine's index, proxies and certificates."""
+    """Pip knows the machine's index, proxies and certificates, and checks the hashes."""
     tags = {tag for pin in wheels for tag in pin["file"][:-4].rpartition("-")[2].split(".")}
     wanted = "".join(f"{p['name']}=={p['version']} --hash=sha256:{p['sha256']}\n" for p in wheels)
     new = folder / ".requirements.txt"
     new.write_text(wanted, "utf-8")
-    options = ["--only-binary=:all:", "--no-deps", "--require-hashes", "--python-version=3.11"]
-    platforms = [f"--platform={tag}" for tag in sorted(tags - {"any"})]
     done = subprocess.run(
-        [*(sys.executable, "-I", "-m", "pip", "download", "--quiet", "--no-input"),
-         *("--disable-pip-version-check", "--no-cache-dir", *options, *platforms),
-         *("--dest", str(folder), "--requirement", str(new))],
+        [*(sys.executable, "-I", "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"),
+         *("--disable-pip-version-check", "--no-cache-dir", "--only-binary=:all:"),
+         *("--require-hashes", "--python-version=3.11", "--dest", str(folder)),
+         *(f"--platform={tag}" for tag in sorted(tags - {"any"})), "--requirement", str(new)],
         check=False,
     )  # fmt: skip
     if done.returncode:
         die("pip cannot fetch the wheels; give the files with --packages FOLDER")
 
 
-# Reading packages.
-
-
 def of_package(path: Path) -> Iterator[Content]:
     """What a Debian package installs: `ar` of three members, the last a tar file (deb(5))."""
-    archive, at, packed = path.read_bytes(), 8, b""
-    while at + 60 <= len(archive):
-        size = int(archive[at + 48 : at + 58])
-        if archive.startswith(b"data.tar", at):
-            packed = archive[at + 60 : at + 60 + size]
-        at += 60 + size + size % 2
-    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+    archive, at = path.read_bytes(), 8
+    while not archive.startswith(b"data.tar", at):
+        at += 60 + (int(archive[at + 48 : at + 58]) + 1) // 2 * 2
+    with tarfile.open(fileobj=io.BytesIO(archive[at + 60 :])) as tar:
         for member in tar:
             name = posixpath.normpath(member.name)
-            if member.isdir():
-                if name != ".":
-                    yield Content(name)
-            elif member.issym():
+            if member.issym():
                 yield Content(name, target=member.linkname)
             elif (stream := tar.extractfile(member)) is not None:
                 yield Content(name, stream.read(), bool(member.mode & 0o100))
-            else:
-                die(f"{path}: {name} is no folder, file or link")
+            elif name != ".":
+                yield Content(name)
 
 
 def of_wheel(path: Path) -> Iterator[Content]:
-    """What a wheel installs (PEP 427), but its list of hashes."""
+    """What a wheel installs (PEP 427), but its list of hashes and headers of C."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             first, _, rest = member.filename.partition("/")
-            name = member.filename
-            if first.endswith(".data"):
-                scheme, _, name = rest.partition("/")
-                if scheme not in ("purelib", "platlib"):
-                    continue
-            if member.is_dir() or (
-                first.endswith(".dist-info") and rest in ("RECORD", "REQUESTED")
-            ):
+            if member.is_dir() or first.endswith(".data") or rest in ("RECORD", "REQUESTED"):
                 continue
             executable = bool(member.external_attr >> 16 & 0o100)
-            yield Content(f"{COMPILED[2]}/{name}", archive.read(member), executable)
+            yield Content(f"{WHEELS}/{member.filename}", archive.read(member), executable)
 
 
-# Laying out.
-
-
-class Tree:
-    """A root that is written into an empty folder. A path is written once."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.there = folder, dict[str, Content]()
-        for name in ("usr", *(f"usr/{name}" for name in MERGED), *FOLDERS):
-            self.make_folder(name)
-        for name in MERGED:
-            self.add(Content(name, target=f"usr/{name}"))
-
-    def make_folder(self, path: str) -> None:
-        """A folder and all above it."""
-        if path and path not in self.there:
-            self.make_folder(posixpath.dirname(path))
-            (self.folder / path).mkdir()
-            self.there[path] = Content(path)
-        elif path and self.there[path] != Content(path):
-            die(f"two packages have another {path}")
-
-    def add(self, content: Content) -> None:
-        """Writes one content."""
-        path = content.path
-        if content.data is None and not content.target:
-            self.make_folder(path)
-            return
-        kept = content._replace(data=content.data and hashlib.sha256(content.data).digest())
-        if path in self.there:
-            if self.there[path] != kept:
+def collect(packages: Iterable[Path]) -> dict[str, Content]:
+    """What packages and wheels install, and what the packages' scripts would have made."""
+    tree: dict[str, Content] = {path: Content(path, target=f"usr/{path}") for path in MERGED}
+    tree |= {path: Content(path) for path in (*(f"usr/{path}" for path in MERGED), *FOLDERS)}
+    for package in packages:
+        for content in of_wheel(package) if package.suffix == ".whl" else of_package(package):
+            path = _merged(content.path)
+            if _DROPPED.fullmatch(path) or path in MERGED:
+                continue
+            target = content.target
+            if target:
+                # Relative, so that the root's programs also find their files where it is no `/`.
+                whole = posixpath.join("/", posixpath.dirname(content.path), target)
+                target = _merged(posixpath.normpath(whole)[1:])
+                target = posixpath.relpath(f"/{target}", f"/{posixpath.dirname(path)}")
+            placed = content._replace(path=path, target=target)
+            if tree.setdefault(path, placed) != placed:
                 die(f"two packages have another {path}")
-            return
-        self.make_folder(posixpath.dirname(path))
-        self.there[path] = kept
+    users = TCPDUMP if "usr/bin/tcpdump" in tree else {}
+    for path, original in COPIES.items():
+        if original in tree:
+            data = (tree[original].data or b"") + users.get(path, "").encode()
+            tree[path] = Content(path, data)
+    for path, target in LINKS.items():
+        at = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        if at in tree or not at.startswith("usr/"):
+            tree.setdefault(path, Content(path, target=target))
+    library = re.compile(r"usr/lib/x86_64-linux-gnu/(?:lib|ld-)[^/]*\.so(?:\.[^/]*)?")
+    libraries = [f"/{path}" for path in tree if library.fullmatch(path)]
+    tree["etc/ld.so.cache"] = Content("etc/ld.so.cache", linker_cache(libraries))
+    return tree
+
+
+def write(tree: Mapping[str, Content], root: Path) -> None:
+    """Makes all that a tree has in a new folder."""
+    for path, content in sorted(tree.items()):
+        place = root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
         if content.target:
-            os.symlink(content.target, self.folder / path)
-            return
-        with open(self.folder / path, "xb") as stream:
-            stream.write(content.data or b"")
-        os.chmod(self.folder / path, 0o755 if content.executable else 0o644)
-
-    def place(self, content: Content) -> None:
-        """Adds what a package has, unless it is left out. An absolute link becomes a relative one,
-        so that the root's programs also find their files where the root is no `/`.
-        """
-        path = _merged(content.path)
-        if _DROPPED.fullmatch(path) or path in MERGED:
-            return
-        target = content.target
-        if target:
-            folder = posixpath.dirname(content.path)
-            whole = posixpath.normpath(posixpath.join("/", folder, target))
-            target = posixpath.relpath(f"/{_merged(whole[1:])}", f"/{posixpath.dirname(path)}")
-        self.add(content._replace(path=path, target=target))
-
-    def finish(self) -> None:
-        """Adds what the packages' scripts would have made."""
-        for path, original in COPIES.items():
-            if original in self.there:
-                more = (of.get(path, "") for program, of in USERS.items() if program in self.there)
-                data = (self.folder / original).read_bytes() + "".join(more).encode()
-                self.add(Content(path, data))
-        for path, target in LINKS.items():
-            at = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-            if (at in self.there or not at.startswith("usr/")) and path not in self.there:
-                self.add(Content(path, target=target))
-        library = re.compile(r"usr/lib/x86_64-linux-gnu/(?:lib|ld-)[^/]*\.so(?:\.[^/]*)?")
-        libraries = [f"/{path}" for path in self.there if library.fullmatch(path)]
-        self.add(Content("etc/ld.so.cache", linker_cache(libraries)))
+            place.symlink_to(content.target)
+        elif content.data is None:
+            place.mkdir(exist_ok=True)
+        else:
+            place.write_bytes(content.data)
+            if content.executable:
+                place.chmod(0o755)
 
 
 def _merged(path: str) -> str:
@@ -374,8 +277,9 @@ def linker_cache(libraries: Iterable[str]) -> bytes:
     for libraries of the very processor, and so makes other system calls on another one.
     """
     paths = {path.rpartition("/")[2]: path for path in libraries}
-    # The linker searches by halves, in descending order.
-    names = sorted(paths, key=functools.cmp_to_key(_compare), reverse=True)
+    # The linker searches by halves, in the descending order of _dl_cache_libcmp in elf/dl-cache.c:
+    # runs of digits count as numbers, and come after all else.
+    names = sorted(paths, key=_order, reverse=True)
     header, entry = struct.Struct("<20sIIB3xI12x"), struct.Struct("<iIIIQ")
     begins = header.size + entry.size * len(names)
     texts, entries = b"", b""
@@ -387,41 +291,26 @@ def linker_cache(libraries: Iterable[str]) -> bytes:
     return header.pack(b"glibc-ld.so.cache1.1", len(names), len(texts), 2, 0) + entries + texts
 
 
-def _compare(name: str, other: str) -> int:
-    """_dl_cache_libcmp in elf/dl-cache.c: runs of digits count as numbers, and digits come last."""
-    parts = re.compile("[0-9]+|[^0-9]")
-    for mine, its in zip(parts.findall(name), parts.findall(other), strict=False):
-        if mine.isdigit() != its.isdigit():
-            return 1 if mine.isdigit() else -1
-        if mine != its:
-            difference = int(mine) - int(its) if mine.isdigit() else ord(mine) - ord(its)
-            if difference:
-                return difference
-    return len(name) - len(other)
+def _order(name: str) -> list[tuple[bool, int]]:
+    parts = re.findall("[0-9]+|[^0-9]", name)
+    return [(part.isdigit(), int(part) if part.isdigit() else ord(part)) for part in parts]
 
 
-def settle(folder: Path) -> str:
-    """Gives everything its mode and time. Returns the list of all files, which names the root."""
+def settle(root: Path) -> str:
+    """Gives everything its time. Returns the list of all files, which names the root."""
     lines = {}
-    for above, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(above, name)
-            shown = path.relative_to(folder).as_posix()
-            if path.is_symlink():
-                lines[shown] = f"l\t-\t-\t{os.readlink(path)}\t{shown}\n"
-            elif path.is_dir():
-                lines[shown] = f"d\t-\t-\t-\t{shown}\n"
-            else:
-                data, mode = path.read_bytes(), 0o755 if os.stat(path).st_mode & 0o100 else 0o644
-                os.chmod(path, mode)
-                digest = hashlib.sha256(data).hexdigest()
-                lines[shown] = f"f\t{mode:o}\t{len(data)}\t{digest}\t{shown}\n"
-    for shown in sorted(lines, reverse=True):
-        if lines[shown].startswith("d"):
-            os.chmod(folder / shown, 0o755)
-        os.utime(folder / shown, (TIME_S, TIME_S), follow_symlinks=False)
-    os.chmod(folder, 0o755)
-    os.utime(folder, (TIME_S, TIME_S))
+    for path in root.rglob("*"):
+        shown = path.relative_to(root).as_posix()
+        if path.is_symlink():
+            lines[shown] = f"l\t-\t-\t{os.readlink(path)}\t{shown}\n"
+        elif path.is_dir():
+            lines[shown] = f"d\t-\t-\t-\t{shown}\n"
+        else:
+            data, mode = path.read_bytes(), path.stat().st_mode & 0o777
+            digest = hashlib.sha256(data).hexdigest()
+            lines[shown] = f"f\t{mode:o}\t{len(data)}\t{digest}\t{shown}\n"
+    for shown in (*sorted(lines, reverse=True), ""):
+        os.utime(root / shown, (TIME_S, TIME_S), follow_symlinks=False)
     return "".join(lines[shown] for shown in sorted(lines))
 
 
@@ -429,20 +318,15 @@ def lay_out(kind: str, downloads: Path, target: Path) -> str:
     """Makes a root; the hash of its list of files. Its own Python compiles its code, so that
     Python in the guest neither compiles nor looks at the source.
     """
-    root = target / "root"
-    root.mkdir(parents=True)
-    tree = Tree(root)
-    pins = pinned(kind)
-    for pin in pins:
-        path = downloads / _name(pin)
-        for content in of_wheel(path) if "file" in pin else of_package(path):
-            tree.place(content)
-    tree.finish()
-    folders = [folder for folder in COMPILED if (root / folder).is_dir()]
+    os.umask(0o022)
+    root, pins = target / "root", pinned(kind)
+    write(collect(downloads / _name(pin) for pin in pins), root)
+    folders = [f"{root}/{folder}" for folder in COMPILED if (root / folder).is_dir()]
     subprocess.run(
         [str(root / "usr/lib64/ld-linux-x86-64.so.2"), "--inhibit-cache", "--library-path",
          str(root / "usr/lib/x86_64-linux-gnu"), str(root / "usr/bin/python3.11"),
-         *("-B", "-P", "-S", "-s", "-c", COMPILE, str(root), *folders)],
+         *("-B", "-P", "-S", "-s", "-m", "compileall", "-q", "-f", "-r", "40", "-s", str(root)),
+         *("-p", "/", "--invalidation-mode", "unchecked-hash", *folders)],
         cwd=root,
         env={"PYTHONHOME": str(root / "usr"), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"},
         check=True,
@@ -450,8 +334,8 @@ def lay_out(kind: str, downloads: Path, target: Path) -> str:
     listed = settle(root)
     (target / "files.tsv").write_text(listed, "utf-8")
     digest = hashlib.sha256(json.dumps(pins, sort_keys=True).encode()).hexdigest()
-    record = {"format": 1, "lock": digest, "packages": {p["name"]: p["version"] for p in pins}}
-    (target / "root.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    about = {"format": 1, "lock": digest, "packages": {p["name"]: p["version"] for p in pins}}
+    (target / "root.json").write_text(json.dumps(about, indent=1) + "\n", "utf-8")
     return hashlib.sha256(listed.encode()).hexdigest()
 
 
@@ -460,38 +344,65 @@ def pinned(kind: str) -> list[dict[str, Any]]:
     return [*LOCK[kind], *(LOCK["wheels"] if kind == "runtime" else ())]
 
 
+def keys(tarball: str, more: Iterable[str]) -> dict[str, str]:
+    """The keys of the roots and the kernel, and what decides the kernel's.
+
+    `tarball` is another source of the kernel than the lock's; `more` are files of the user besides
+    the recipe, which counts by the names and contents of its files.
+    """
+    recipe = hashlib.sha256(b"kept 3\n")
+    patches = sorted((HERE / "patches").glob("*.patch"))
+    for path in (HERE / "fragment.config", *patches, *map(Path, more)):
+        data = path.read_bytes()
+        recipe.update(f"{path.name} {len(data)}\n".encode() + data)
+    source, version = LOCK["kernel_source"]["name"], LOCK["kernel_source"]["version"]
+    if tarball:
+        source, version = "tarball", hashlib.sha256(Path(tarball).read_bytes()).hexdigest()
+    packages = hashlib.sha256(json.dumps(LOCK["build"], sort_keys=True).encode()).hexdigest()
+    (gcc,) = (pin["version"] for pin in LOCK["build"] if pin["name"] == "gcc-12")
+    compiler = f"gcc-12 {gcc}, packages {packages[:20]}"
+    decides = "\n".join((source, version, recipe.hexdigest(), compiler))
+    return {
+        **{kind: LOCK["content"][kind][:20] for kind in ("runtime", "build")},
+        "kernel": hashlib.sha256(decides.encode()).hexdigest()[:20],
+        **{"source": source, "version": version},
+        **{"recipe": recipe.hexdigest(), "compiler": compiler},
+    }
+
+
+def record(kernel: Path, output: Path, seconds: str, tarball: str, more: list[str]) -> None:
+    """Writes what is known of a kernel."""
+    decides = keys(tarball, more)
+    config = (output / ".config").read_text("utf-8")
+    built = re.findall(r"^CONFIG_TCP_CONG_(?!ADVANCED)([A-Z0-9]+)=y$", config, re.MULTILINE)
+    names = {"HSTCP": "highspeed"}
+    about = {
+        **{name: decides[name] for name in ("source", "version", "recipe", "compiler")},
+        "release": (output / "include/config/kernel.release").read_text("utf-8").strip(),
+        "built_s": float(seconds),
+        "sha256": hashlib.sha256((kernel / "linux").read_bytes()).hexdigest(),
+        "congestion_controls": sorted({"reno", *(names.get(n, n.lower()) for n in built)}),
+        "own": [Path(file).name for file in more],
+    }
+    (kernel / "kernel.json").write_text(json.dumps(about, indent=2) + "\n", "utf-8")
+
+
 def main() -> None:
     """One of the verbs."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    of_fetch = verbs.add_parser("fetch")
-    of_fetch.add_argument("folder", type=Path)
-    of_fetch.add_argument("--mirror", action="append", default=[])
-    of_fetch.add_argument("--snapshot")
-    of_fetch.add_argument("--packages", type=Path)
-    of_layout = verbs.add_parser("lay-out")
-    of_layout.add_argument("kind", choices=("runtime", "build"))
-    of_layout.add_argument("folder", type=Path)
-    of_layout.add_argument("root", type=Path)
-    of_source = verbs.add_parser("source")
-    of_source.add_argument("package", type=Path)
-    of_source.add_argument("file", type=Path)
-    asked = parser.parse_args()
-    if asked.verb == "source":
-        tarballs = (c.data for c in of_package(asked.package) if ".tar." in c.path and c.data)
-        asked.file.write_bytes(next(tarballs, None) or die(f"{asked.package} has no tarball"))
-        return
-    if asked.verb == "fetch":
-        pins = {_name(pin): pin for kind in ("runtime", "build") for pin in pinned(kind)}
-        fetch(asked.folder, [*pins.values(), LOCK["kernel_source"]], asked)
-        return
-    made = lay_out(asked.kind, asked.folder, asked.root)
-    if made != LOCK["content"][asked.kind]:
-        die(
-            f"the root {asked.kind} has the key {made[:20]} instead of "
-            f"{LOCK['content'][asked.kind][:20]}; after a change of lock.json, write the new hash "
-            f"into its `content`: {made}"
-        )
+    match sys.argv[1:]:
+        case ["keys", tarball, *more]:
+            print(json.dumps(keys(tarball, more), indent=1))
+        case ["fetch", folder]:
+            pins = {_name(p): p for kind in ("runtime", "build") for p in pinned(kind)}
+            fetch(Path(folder), [*pins.values(), LOCK["kernel_source"]])
+        case ["lay-out", kind, folder, root]:
+            made = lay_out(kind, Path(folder), Path(root))
+            if made != LOCK["content"][kind]:
+                die(f"the root {kind} is another than lock.json says: {made}")
+        case ["record", kernel, output, seconds, tarball, *more]:
+            record(Path(kernel), Path(output), seconds, tarball, more)
+        case _:
+            sys.exit(__doc__)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,9 @@ import argparse
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,8 +30,6 @@ from outcast.files import sha256
 from scripts.guest import root as script
 
 HERE = Path(__file__).parent
-DOCUMENTATION = "usr/share/doc/"
-COMMON_LICENSES = "usr/share/common-licenses/"
 LICENSE_NAME = re.compile("(?:LICEN[CS]E|COPYING|NOTICE|AUTHORS)", re.IGNORECASE)
 
 PYPROJECT = f"""\
@@ -79,23 +76,20 @@ def main() -> int:
     """Writes the package's source tree into a new folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write it; it must not exist")
-    parser.add_argument("--packages", type=Path, help="a folder that has the Debian packages")
     arguments = parser.parse_args()
     try:
-        lay_out(arguments.folder, arguments.packages)
+        lay_out(arguments.folder)
     except OutcastError as error:
         print(f"wheel: {error}", file=sys.stderr)
         return error.exit_status
     return 0
 
 
-def lay_out(folder: Path, packages: Path | None) -> None:
+def lay_out(folder: Path) -> None:
     """Writes the tree. Raises OutcastError where something is missing."""
     root, kernel = roots.find(), kernels.find()
     if root is None or kernel is None:
         raise OutcastError("the kernel or the root is missing; run: scripts/guest/build")
-    if kernel.compiler_note:
-        raise OutcastError(f"the kernel {kernel.key} was {kernel.compiler_note}")
     package = folder / PACKAGE
     package.mkdir(parents=True)
     (folder / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
@@ -111,7 +105,7 @@ def lay_out(folder: Path, packages: Path | None) -> None:
     parts.append(_pack(programs, "programs", programs.name, package))
     guest = Guest(version=outcast.__version__, parts=tuple(parts))
     (package / RECORD).write_text(guest.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    _write_licenses(package, root, kernel, packages)
+    _write_licenses(package, root, kernel)
 
 
 def _programs_folder() -> Path:
@@ -144,58 +138,26 @@ def _pack(source: Path, kind: str, key: str, package: Path) -> Part:
     return Part(kind=kind, key=key, file=path.name, sha256=sha256(path), unpacked_bytes=size)
 
 
-def _write_licenses(package: Path, root: Root, kernel: Kernel, packages: Path | None) -> None:
+def _write_licenses(package: Path, root: Root, kernel: Kernel) -> None:
     """Writes every package's licence, and where the source of everything can be had."""
-    licenses = package / "licenses"
-    rows = []
-    shared: dict[str, str] = {}
-    debians = script.LOCK["runtime"]
-    with tempfile.TemporaryDirectory(prefix="outcast-guest-wheel-") as name:
-        where = argparse.Namespace(mirror=[], snapshot=None, packages=packages)
-        script.fetch(Path(name), debians, where)
-        for debian in debians:
-            path = Path(name, debian["path"].rpartition("/")[2])
-            shared |= _take_licenses(path, debian["name"], licenses)
-            rows.append(_source_of(path))
-    for name, other in shared.items():
-        _copy(licenses / "debian" / other / "copyright", licenses / "debian" / name / "copyright")
-    for debian in debians:
-        if not (licenses / "debian" / debian["name"] / "copyright").is_file():
+    licenses, documentation = package / "licenses", root.folder / "usr/share/doc"
+    for debian in script.LOCK["runtime"]:
+        licence = documentation / debian["name"] / "copyright"
+        if not licence.is_file():
             raise OutcastError(f"the package {debian['name']} has no file of its licence")
+        _copy(licence, licenses / "debian" / debian["name"] / licence.name)
+    for path in (root.folder / "usr/share/common-licenses").iterdir():
+        _copy(path, licenses / "common-licenses" / path.name)
     for path in sorted(root.folder.rglob("*.dist-info/**/*")):
         if path.is_file() and LICENSE_NAME.match(path.name):
             of = next(above.stem for above in path.parents if above.suffix == ".dist-info")
             _copy(path, licenses / "wheels" / of / path.name)
-    for path in kernel.headers.glob("COPYING"):
-        _copy(path, licenses / "linux" / path.name)
+    _copy(kernel.headers / "source/COPYING", licenses / "linux" / "COPYING")
     sources = package / "sources"
     sources.mkdir()
     for path in (*sorted((HERE / "patches").glob("*.patch")), HERE / "fragment.config"):
         shutil.copyfile(path, sources / path.name)
-    (package / "SOURCES.md").write_text(_sources_text(rows, kernel), encoding="utf-8")
-
-
-def _take_licenses(path: Path, name: str, licenses: Path) -> dict[str, str]:
-    """Writes a Debian package's copyright file, and the licences that such files refer to.
-
-    Returns:
-        The package and the other one whose copyright file is its own, where a link says so.
-    """
-    shared = {}
-    for content in script.of_package(path):
-        if content.target and content.path == f"{DOCUMENTATION}{name}":
-            shared[name] = content.target
-        if content.data is None:
-            continue
-        if content.path.startswith(COMMON_LICENSES):
-            target = licenses / "common-licenses" / Path(content.path).name
-        elif content.path == f"{DOCUMENTATION}{name}/copyright":
-            target = licenses / "debian" / name / "copyright"
-        else:
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content.data)
-    return shared
+    (package / "SOURCES.md").write_text(_sources_text(kernel), encoding="utf-8")
 
 
 def _copy(path: Path, target: Path) -> None:
@@ -203,25 +165,17 @@ def _copy(path: Path, target: Path) -> None:
     shutil.copyfile(path, target)
 
 
-def _source_of(path: Path) -> tuple[str, str]:
-    """The source package of a Debian package, with its version, as deb-control(5) has them."""
-    command = ["dpkg-deb", "--showformat=${source:Package} ${source:Version}", "--show", str(path)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    name, _, version = said.partition(" ")
-    return name, version
-
-
-def _sources_text(sources: Iterable[tuple[str, str]], kernel: Kernel) -> str:
+def _sources_text(kernel: Kernel) -> str:
     lock = script.LOCK
     lines = [
         "# Where the source code is",
         "",
-        f"Debian's source packages are in its archive ({lock['suite']}, main), and for good in its",
-        f"snapshot archive at {lock['snapshot']}. `apt-get source NAME=VERSION` fetches one.",
+        f"Debian's packages are in its archive ({lock['suite']}, main), and for good in its",
+        f"snapshot archive at {lock['snapshot']}. `apt-get source NAME=VERSION` fetches a source.",
         "",
-        "| source package | version |",
+        "| package | version |",
         "|---|---|",
-        *(f"| {name} | {version} |" for name, version in sorted(set(sources))),
+        *(f"| {package['name']} | {package['version']} |" for package in lock["runtime"]),
         "",
         f"The kernel is built from Debian's package `{kernel.source}` {kernel.version}, with the",
         "patches and the configuration in `sources/`.",

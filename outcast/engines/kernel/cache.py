@@ -6,7 +6,6 @@ and in `headers` what modules are compiled against. Nothing in it is ever change
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,6 @@ class Kernel:
         recipe: a hash of the configuration and the patches.
         release: what `uname -r` says in the guest.
         compiler: what compiled it; empty in kernels of before there was a lock.
-        compiler_note: why this is not the lock's compiler; empty if it is.
     """
 
     source: str
@@ -43,12 +41,11 @@ class Kernel:
     congestion_controls: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
     compiler: str = ""
-    compiler_note: str = ""
 
     @property
     def key(self) -> str:
         """The name of its folder, by which `kernel.build` selects it."""
-        return key(self.source, self.version, self.recipe, self.compiler)
+        return self.program.parent.name
 
     @property
     def headers(self) -> Path:
@@ -61,28 +58,18 @@ def default_folder() -> Path:
     return files.cache_folder() / "kernels"
 
 
-def key(source: str, version: str, recipe: str, compiler: str) -> str:
-    """The folder name of a kernel that this compiler builds from this source with this recipe."""
-    decides = f"{source}\n{version}\n{recipe}\n{compiler}"
-    return hashlib.sha256(decides.encode()).hexdigest()[:20]
-
-
 def find(folder: Path | None = None) -> Kernel | None:
     """The pinned kernel, or None.
 
     It is looked for in the folder that OUTCAST_GUEST names, in the cache and in an installed
-    outcast-guest, which is unpacked. Where none has it, one that this machine's own compiler built
-    from the same files serves. Raises as `shipped.provide` and `pinned.named_folder`.
+    outcast-guest, which is unpacked. Raises as `shipped.provide` and `pinned.named_folder`.
     """
-    ours = pinned.OURS
-    if folder is None and (named := pinned.named_folder("kernels", ours.kernel)) is not None:
+    key = pinned.OURS.kernel
+    if folder is None and (named := pinned.named_folder("kernels", key)) is not None:
         return read(named)
-    target = (folder or default_folder()) / ours.kernel
+    target = (folder or default_folder()) / key
     kernel = read(target)
-    if kernel is not None or shipped.provide(target):
-        return kernel or read(target)
-    wanted = (ours.source, ours.version, ours.recipe)
-    return next((k for k in find_all(folder) if (k.source, k.version, k.recipe) == wanted), None)
+    return read(target) if kernel is None and shipped.provide(target) else kernel
 
 
 def find_key(beginning: str, folder: Path | None = None) -> Kernel:
@@ -117,6 +104,8 @@ def read(folder: Path) -> Kernel | None:
     try:
         record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
         record |= {name: tuple(record[name]) for name in ("congestion_controls", "own")}
+        # Kernels of before had it, when another compiler could build them.
+        record.pop("compiler_note", None)
         kernel = Kernel(program=folder / _PROGRAM, **record)
     except (OSError, ValueError, TypeError, KeyError):
         return None
