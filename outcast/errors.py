@@ -94,6 +94,10 @@ class FeatureMissingError(OutcastError):
     exit_status = 3
 
 
+class NoAnalysisError(FeatureMissingError):
+    """outcast-test is installed, which runs networks and lacks what analyses their captures."""
+
+
 class StoppedError(OutcastError):
     """Ctrl-C or a signal ended a verb."""
 

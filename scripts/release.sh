@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the wheels of a release from the last commit: outcast-testbed, and outcast-guest with the kernel and
-# the programs of the virtual engine. Beside them it writes the bill of materials (CycloneDX), from the
+# Builds the wheels of a release from the last commit: outcast-testbed, outcast-test, which has the same code
+# and installs half as much, for tests by pytest alone, and outcast-guest with the kernel and the programs
+# of the virtual engine. Beside them it writes the bill of materials (CycloneDX), from the
 # locks. The same commit gives the same bytes.
 # Usage: scripts/release.sh [--only-outcast] [FOLDER]
 #   --only-outcast  not outcast-guest
@@ -44,6 +45,10 @@ wheel_of() {
 mkdir "$work/outcast"
 git -C "$root" archive HEAD | tar -C "$work/outcast" -x
 wheel_of "$work/outcast"
+cp -r "$work/outcast" "$work/test"
+sed -i -e 's/^name = "outcast-testbed"$/name = "outcast-test"/' \
+    -e '/^    # Not in outcast-test /,/^\]$/{ /^\]$/!d }' "$work/test/pyproject.toml"
+wheel_of "$work/test"
 (cd "$work/outcast" && "$python" -m scripts.bill_of_materials) >"$work/wheels/outcast.cdx.json"
 if $with_guest; then
     # The code of the commit, because its lock and recipe say which kernel and root are needed.

@@ -11,15 +11,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import types
-from numba.core.runtime import rtsys
-from numba.extending import intrinsic
 
 from outcast import files
+from outcast.errors import NoAnalysisError
+
+try:
+    import numba
+    from llvmlite import ir
+    from numba import types
+    from numba.core.runtime import rtsys
+    from numba.extending import intrinsic
+except ModuleNotFoundError as error:
+    raise NoAnalysisError(
+        f"captures cannot be analysed, because {error.name} is missing; install outcast-testbed, "
+        "and not outcast-test"
+    ) from None
 
 Function = TypeVar("Function", bound=Callable[..., object])
 

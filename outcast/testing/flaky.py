@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
-from scipy.stats import fisher_exact
 
 _MOST_PACKETS = 10
 _TELLING_P = 0.05
@@ -73,6 +72,8 @@ class Flaky:
         return found[:_MOST_PACKETS]
 
     def _compared(self, key: _Key, count: int) -> Telling:
+        from scipy.stats import fisher_exact
+
         passing, failing = self._dropped[True][key], self._dropped[False][key]
         counts = [(passing, len(self.passing) - passing), (failing, len(self.failing) - failing)]
         p = min(1.0, float(fisher_exact(np.array(counts)).pvalue) * count)

@@ -13,7 +13,13 @@ from typing import Any
 
 from outcast.api import experiments, making
 from outcast.api.runs import Run
-from outcast.errors import ConfigError, NothingSentError, OutcastError, without_folder
+from outcast.errors import (
+    ConfigError,
+    NoAnalysisError,
+    NothingSentError,
+    OutcastError,
+    without_folder,
+)
 from outcast.experiment import reader
 from outcast.experiment.reader import Source
 from outcast.plan.programs import LET_FAIL
@@ -47,7 +53,8 @@ class Networks:
         """Runs the network that these keys describe, as in a configuration file.
 
         A client that fails is no error here: its program has another `status` than 0. Figures and
-        the report are left out. Of a run in which no packet was sent only the programs are known.
+        the report are left out. Only the programs are known where no packet was sent, or where
+        outcast-test is installed, which has no analysis.
 
         Raises:
             ConfigError: the configuration is refused.
@@ -117,12 +124,11 @@ class Networks:
         except OutcastError as error:
             failed = target.with_name(f"{target.name}.failed")
             self.kept += [failed] if failed.exists() else []
-            if isinstance(error, NothingSentError):
+            if isinstance(error, NothingSentError | NoAnalysisError):
                 # What the programs did is known, and a test may be about just that.
                 return Run(failed)
             # The folder moves if the test fails.
             error.args = (without_folder(str(error)), *error.args[1:])
-            # The line says it all; a test's output needs no frames of ours.
             raise error.with_traceback(None) from None
         self.kept.append(target)
         run = Run(target)

@@ -14,7 +14,7 @@ from typing import Any
 
 from outcast import files, handed_in
 from outcast.engines import Engine, OnEvent, ledger, own_modules, programs
-from outcast.errors import ConfigError, InputError
+from outcast.errors import ConfigError, InputError, NoAnalysisError
 from outcast.experiment import Experiment, dump
 from outcast.experiment.engine import properties
 from outcast.experiment.rate import RateTrace
@@ -194,7 +194,9 @@ def _importing(on_event: OnEvent) -> OnEvent:
         if event.get("phase") == "setup":
             from outcast import analysis
 
-            analysis.get_ready()
+            # Without an analysis the programs still run.
+            with contextlib.suppress(NoAnalysisError):
+                analysis.get_ready()
 
     return take
 

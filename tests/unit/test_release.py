@@ -43,13 +43,20 @@ def test_the_same_commit_gives_the_same_wheel(tmp_path):
             check=True,
             capture_output=True,
         )
-    bill, first = sorted((tmp_path / "a").iterdir())
-    same_bill, second = sorted((tmp_path / "a folder").iterdir())
+    bill, small, first = sorted((tmp_path / "a").iterdir())
+    same_bill, same_small, second = sorted((tmp_path / "a folder").iterdir())
     assert bill.name == "outcast.cdx.json"
     assert sha256(bill) == sha256(same_bill)
     stem = f"outcast_testbed-{outcast.__version__}"
     assert first.name == second.name == f"{stem}-py3-none-any.whl"
     assert sha256(first) == sha256(second)
+    assert sha256(small) == sha256(same_small)
+    with zipfile.ZipFile(small) as wheel:
+        (record,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
+        needed = email.message_from_bytes(wheel.read(record)).get_all("Requires-Dist")
+    assert record == f"outcast_test-{outcast.__version__}.dist-info/METADATA"
+    assert any(line.startswith("polars") for line in needed)
+    assert not any(line.startswith(("numba>", "scipy>", "matplotlib>")) for line in needed)
     with zipfile.ZipFile(first) as wheel:
         names = set(wheel.namelist())
         metadata = email.message_from_bytes(wheel.read(f"{stem}.dist-info/METADATA"))
