@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 from outcast import handed_in
 from outcast.api import making
@@ -18,11 +18,9 @@ from outcast.records import run as records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, FigureBase
+    from matplotlib.figure import Figure
 
     from outcast.api.whatif import Counterfactual
-    from outcast.view.figures.look import Options
 
 
 _MOST_OUTPUT_BYTES = 16 << 20
@@ -142,37 +140,19 @@ class Run(records.Run):
             folder / "written",
         )
 
-    def figure(
-        self,
-        name: str,
-        *,
-        ax: Axes | None = None,
-        figure: FigureBase | None = None,
-        **look: Unpack[Options],
-    ) -> Figure:
-        """Draws a figure, which a notebook displays by itself. Everything in it can be changed.
+    def figure(self, name: str) -> Figure:
+        """Draws a figure, which a notebook displays by itself.
+
+        It is matplotlib's, so everything in it can be changed: its size, titles, axes and legends.
 
         Args:
             name: the stem of one of the run's PNG files, as `goodput` or `queue`.
-            ax: matplotlib's axes to draw on, for a figure of one panel; its title and size are
-                yours.
-            figure: an empty matplotlib figure or subfigure to draw on.
-            size: width and height in inches, or a text as `89x56mm`.
-            title: another title; "" takes it away.
-            log_x: whether the x axis is logarithmic.
-            log_y: whether the y axis is logarithmic.
 
-        Returns:
-            The matplotlib figure; with `ax`, the one that the axes stand in.
-
-        Raises:
-            InputError: there is no such figure, or the run measured nothing for it.
-            ConfigError: the figure cannot look so.
+        Raises InputError: there is no such figure, or the run measured nothing for it.
         """
         from outcast.view import figures
-        from outcast.view.figures import look as looks
 
-        return figures.figure(self, name, looks.look_of(**look), looks.canvas(ax, figure))
+        return figures.figure(self, name)
 
     def whatif(
         self,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 from outcast.api import progress as displays
 from outcast.api.runs import Run
@@ -19,10 +19,7 @@ from outcast.sweep.task import Failure
 
 if TYPE_CHECKING:
     import polars as pl
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, FigureBase
-
-    from outcast.view.figures.look import Options
+    from matplotlib.figure import Figure
 
 
 class Sweep:
@@ -105,9 +102,6 @@ class Sweep:
         by: Sequence[str] = (),
         over: Sequence[str] = (),
         where: Sequence[str] = (),
-        ax: Axes | None = None,
-        figure: FigureBase | None = None,
-        **look: Unpack[Options],
     ) -> Figure:
         """Draws a figure of the runs: `line`, `bar`, `heat` or `cdf`.
 
@@ -118,18 +112,15 @@ class Sweep:
             by: the keys to group by, the first along the axis; without any, all swept keys.
             over: swept keys that may differ within a group, so that its mean pools them.
             where: conditions on the runs, as `queue.limit=16KB`.
-            ax: as for `Run.figure`, like all that follow. There is no title otherwise.
-            figure: an empty matplotlib figure or subfigure to draw on.
 
         Raises:
             InputError: no run has finished yet.
-            ConfigError: there is no such figure, column or run, or it cannot look so.
+            ConfigError: there is no such figure, column or run.
         """
         from outcast.sweep import draw
-        from outcast.view.figures import look as looks
 
         choice = draw.Choice(value, tuple(by), tuple(where), over=tuple(over))
-        return draw.figure(self.path, name, choice, looks.look_of(**look), looks.canvas(ax, figure))
+        return draw.figure(self.path, name, choice)
 
     def write_report(self, *, progress: bool | None = None) -> Path:
         """Writes the reports that runs lack, and index.html about all of them.

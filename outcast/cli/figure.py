@@ -1,9 +1,9 @@
-"""`outcast figure`: a figure of a run or a sweep, in the form that a paper needs."""
+"""`outcast figure`: a figure of a run or a sweep, as PNG, SVG or PDF."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @shared.verb(
     "figure",
-    "outcast figure results/fig3c goodput --size column -o goodput.pdf",
-    "outcast figure results/limits line --by queue.limit --log-y --format svg",
+    "outcast figure results/fig3c goodput -o goodput.pdf",
+    "outcast figure results/limits line --by queue.limit --format svg",
     "outcast figure results/fig3c",
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
@@ -29,11 +29,7 @@ if TYPE_CHECKING:
     "form",
     type=shared.Choice(["png", "svg", "pdf"]),
 )
-@shared.option("--size WxH", "3.5x2.2in, 89x56mm, or column: for papers of two.")
 @shared.option("--dpi N", "Pixels per inch of a PNG.", type=click.IntRange(20, 2400))
-@shared.option("--title TEXT", "Another title; `off` takes it away.")
-@shared.flag("--log-x", "Make the x axis logarithmic.")
-@shared.flag("--log-y", "Make the y axis logarithmic.")
 @shared.option("--value NAME", "Of a sweep: the column to draw.")
 @shared.by
 @shared.over
@@ -51,7 +47,6 @@ def command(
     over: tuple[str, ...],
     conditions: tuple[str, ...],
     output: Path | None,
-    **look: Any,
 ) -> None:
     """Draw the figure NAME of the run or sweep in DIR again, as PNG, SVG or PDF.
 
@@ -61,7 +56,6 @@ def command(
     from outcast.sweep import draw
     from outcast.sweep.store import SweepDirectory
     from outcast.view import figures
-    from outcast.view.figures import look as looks
 
     is_sweep = SweepDirectory(directory).config.exists()
     if name is None:
@@ -72,14 +66,10 @@ def command(
             f"--value, --by, --over, --where: {directory} is no sweep; allowed for a sweep"
         )
     path = _path(output, form, name)
-    if look["title"] == "off":
-        look["title"] = ""
-    chosen_look = looks.look_of(**look)
     if is_sweep:
-        choice = draw.Choice(value, by, conditions, over=over)
-        drawn = draw.figure(directory, name, choice, chosen_look)
+        drawn = draw.figure(directory, name, draw.Choice(value, by, conditions, over=over))
     else:
-        drawn = figures.figure(Run(directory), name, chosen_look)
+        drawn = figures.figure(Run(directory), name)
     save(drawn, path, dpi)
 
 

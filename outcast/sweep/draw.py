@@ -16,11 +16,9 @@ from outcast.sweep.dataset import Dataset
 from outcast.sweep.groups import Group
 from outcast.sweep.labels import Labels
 from outcast.sweep.store import SweepDirectory
-from outcast.view.figures.finish import finished
-from outcast.view.figures.look import Look
-from outcast.view.figures.style import OWN, Canvas, styled
+from outcast.view.figures.style import styled
 
-OF_GROUPS: Mapping[str, Callable[[Sequence[Group], str, Labels, Canvas], Figure]] = {
+OF_GROUPS: Mapping[str, Callable[[Sequence[Group], str, Labels], Figure]] = {
     "line": figures.line,
     "bar": figures.bar,
     "heat": figures.heat,
@@ -39,7 +37,8 @@ class Choice:
     """The part of a sweep that is drawn.
 
     None as `value` is the first of those that `outcast results` shows. The first key of `by` is
-    along the axis; without any, all swept keys count. Keys of `over` may differ in a group.
+    along the axis; without any, all swept keys count, and one whose values are amounts is first.
+    Keys of `over` may differ in a group.
     """
 
     value: str | None = None
@@ -56,13 +55,11 @@ def chosen(runs: pl.DataFrame, where: Sequence[str], disagreeing: bool) -> pl.Da
     return kept if disagreeing else groups.agreeing(kept)
 
 
-def figure(
-    path: Path, name: str, choice: Choice, look: Look | None = None, on: Canvas = OWN
-) -> Figure:
+def figure(path: Path, name: str, choice: Choice) -> Figure:
     """Draws a figure of the sweep in a folder.
 
     Raises:
-        ConfigError: there is no such figure, column, key or run; or it cannot look so.
+        ConfigError: there is no such figure, column, key or run.
         InputError: the folder holds no sweep, or no run has finished yet.
     """
     if name not in FIGURES:
@@ -81,21 +78,18 @@ def figure(
         value = choice.value or groups.default_values(results.runs)[0]
         rows = _rows_with(results, value, choice)
         with styled():
-            drawn = figures.cdf(rows, keys, value, labels, on)
-    else:
-        value = choice.value or groups.default_values(runs)[0]
-        summed = groups.summarize(runs, keys, [value], choice.center)
-        drawn = of_groups(summed, name, value, labels, on)
-    with styled():
-        return finished(drawn, look, name, on)
+            return figures.cdf(rows, keys, value, labels)
+    value = choice.value or groups.default_values(runs)[0]
+    summed = groups.summarize(runs, keys, [value], choice.center)
+    if not choice.by:
+        summed = figures.ordered_first(summed, labels)
+    return of_groups(summed, name, value, labels)
 
 
-def of_groups(
-    summed: Sequence[Group], name: str, value: str, labels: Labels, on: Canvas = OWN
-) -> Figure:
+def of_groups(summed: Sequence[Group], name: str, value: str, labels: Labels) -> Figure:
     """Draws `line`, `bar` or `heat` of groups. Raises ConfigError if their keys do not fit it."""
     with styled():
-        return OF_GROUPS[name](summed, value, labels, on)
+        return OF_GROUPS[name](summed, value, labels)
 
 
 def _of_runs(results: Dataset, choice: Choice) -> list[str]:

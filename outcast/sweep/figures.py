@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,6 @@ from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Group, grouped, numbers
 from outcast.sweep.labels import Axis, Labels
 from outcast.sweep.render import heading, scale
-from outcast.view.figures.finish import turn_names
 from outcast.view.figures.parts import (
     DASHES,
     Bars,
@@ -31,10 +30,11 @@ from outcast.view.figures.parts import (
     draw_shares,
     set_amounts,
 )
-from outcast.view.figures.style import OWN, Canvas, styled
-from outcast.view.palette import SERIES, series_colour
+from outcast.view.figures.style import legend_below, log_scale, name_ticks, new, styled
+from outcast.view.palette import GREY, SERIES, ramp, series_colour
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
+_INCHES = (6.4, 4.0)
 _PAGE_INCHES = (4.6, 3.1)
 """At this size the letters keep about their size in a page, even in a narrow one."""
 
@@ -59,6 +59,7 @@ def drawn(rows: pl.DataFrame, groups: Sequence[Group], value: str, labels: Label
     distribution over the runs.
     """
     name = heading(value)
+    groups = ordered_first(groups, labels)
     with styled():
         if not groups or not groups[0].at:
             figure = cdf(rows, [], value, labels)
@@ -82,53 +83,71 @@ def drawn(rows: pl.DataFrame, groups: Sequence[Group], value: str, labels: Label
 
 
 def _svg(figure: Figure) -> bytes:
-    figure.set_size_inches(_PAGE_INCHES)
+    figure.set_size_inches(_PAGE_INCHES[0], max(_PAGE_INCHES[1], figure.get_figheight() - 0.9))
     stream = io.BytesIO()
     figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     return stream.getvalue()
 
 
-def line(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) -> Figure:
+def ordered_first(groups: Sequence[Group], labels: Labels) -> list[Group]:
+    """The same groups; the first key whose values are amounts comes first, along the axis."""
+    keys = list(groups[0].at) if groups else []
+    amounts = [key for key in keys if labels.axis(key, _different(groups, key)).amounts is not None]
+    order = dict.fromkeys((*amounts[:1], *keys))
+    return [replace(group, at={key: group.at[key] for key in order}) for group in groups]
+
+
+def line(groups: Sequence[Group], value: str, labels: Labels) -> Figure:
     """Draws a line for each combination of the other keys over the first key, with 95 % bands."""
-    figure, axes = _axes(on)
+    figure = new(_INCHES)
+    axes = figure.subplots()
     x_key, at, axis = _first_axis(groups, labels)
     places = axis.amounts or tuple(float(place) for place in range(len(at)))
     place_of = dict(zip(at, places, strict=True))
     if axis.amounts is None:
-        axes.set_xticks(places, axis.ticks)
+        name_ticks(axes, axis.ticks)
     else:
         set_amounts(axes, places, axis.ticks)
     lines = []
-    for number, (label, members) in enumerate(_series(groups, labels).items()):
+    series = _series(groups, labels)
+    colours = _colours(groups, labels, len(series))
+    for number, (label, members) in enumerate(series.items()):
         members = sorted(members, key=lambda group: place_of[group.at[x_key]])
         x = np.array([place_of[group.at[x_key]] for group in members])
         mark = MARKS[number % len(MARKS)]
         centers, low, high = _bounds(members, value)
-        lines.append(Line(label, series_colour(number), x, centers, low, high, marker=mark))
+        lines.append(Line(label or None, colours[number], x, centers, low, high, marker=mark))
         _star(axes, members, x, centers)
     draw_lines(axes, lines)
     return _labelled(figure, axes, groups, value, labels, axis.label)
 
 
-def bar(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) -> Figure:
+def bar(groups: Sequence[Group], value: str, labels: Labels) -> Figure:
     """Draws a bar for each combination of the other keys over the first key, with 95 % errors."""
-    figure, axes = _axes(on)
+    figure = new(_INCHES)
+    axes = figure.subplots()
     x_key, at, axis = _first_axis(groups, labels)
     bars, rows = [], []
-    for number, (label, members) in enumerate(_series(groups, labels).items()):
+    series = _series(groups, labels)
+    colours = _colours(groups, labels, len(series))
+    for colour, (label, members) in zip(colours, series.items(), strict=True):
         by_value = {group.at[x_key]: group for group in members}
         in_order = [by_value.get(of_key) for of_key in at]
-        bars.append(Bars(label, series_colour(number), *_bounds(in_order, value)))
+        bars.append(Bars(label or None, colour, *_bounds(in_order, value)))
         rows.append(in_order)
     draw_bars(axes, bars, axis.ticks)
     containers = (each for each in axes.containers if isinstance(each, BarContainer))
     for in_order, drawn_bars in zip(rows, containers, strict=True):
         x = np.array([patch.get_x() + patch.get_width() / 2 for patch in drawn_bars.patches])
-        _star(axes, in_order, x, np.array([patch.get_height() for patch in drawn_bars.patches]))
+        heights = np.array([patch.get_height() for patch in drawn_bars.patches])
+        _star(axes, in_order, x, heights)
+        if _is_ratio(value):
+            for patch, height in zip(drawn_bars.patches, heights, strict=True):
+                patch.set(y=1, height=height - 1)
     return _labelled(figure, axes, groups, value, labels, axis.label)
 
 
-def heat(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) -> Figure:
+def heat(groups: Sequence[Group], value: str, labels: Labels) -> Figure:
     """Draws two keys as axes, and the value as colour and number.
 
     Raises ConfigError if the groups have another number of keys than two.
@@ -146,7 +165,8 @@ def heat(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) 
         place = rows.index(row), columns.index(column)
         values[place] = np.nan if center is None else center / factor
         stars[place] = "*" * group.moves
-    figure, axes = _axes(on)
+    figure = new(_INCHES)
+    axes = figure.subplots()
     image = axes.imshow(values, cmap="viridis", aspect="auto", origin="lower")
     axes.figure.colorbar(image, ax=axes, label=_axis(value))
     middle = (np.nanmin(values) + np.nanmax(values)) / 2 if np.isfinite(values).any() else 0.0
@@ -155,10 +175,9 @@ def heat(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) 
         colour = "black" if center > middle else "white"
         axes.text(column, row, text, ha="center", va="center", color=colour)
     across, up = (labels.axis(key, at) for key, at in zip(keys, (columns, rows), strict=True))
-    axes.set_xticks(range(len(columns)), across.ticks)
+    name_ticks(axes, across.ticks)
     names = [text if len(text) <= _LONG else text.replace(", ", ",\n") for text in up.ticks]
     axes.set_yticks(range(len(rows)), names)
-    turn_names(axes)
     axes.set(xlabel=across.label + _note(groups), ylabel=up.label)
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
@@ -166,11 +185,10 @@ def heat(groups: Sequence[Group], value: str, labels: Labels, on: Canvas = OWN) 
     return figure
 
 
-def cdf(
-    frame: pl.DataFrame, by: Sequence[str], value: str, labels: Labels, on: Canvas = OWN
-) -> Figure:
+def cdf(frame: pl.DataFrame, by: Sequence[str], value: str, labels: Labels) -> Figure:
     """Draws the share of rows (runs or flows) up to each value, a step curve for each group."""
-    figure, axes = _axes(on)
+    figure = new(_INCHES)
+    axes = figure.subplots()
     factor, _ = scale(value)
     drawn_any = False
     for number, (at, rows) in enumerate(grouped(frame, by)):
@@ -183,9 +201,11 @@ def cdf(
         draw_shares(axes, of_rows, series_colour(number), label, dash=dash)
         drawn_any = True
     axes.set_xlabel(_axis(value))
+    if _is_ratio(value):
+        _from_one(axes, "x")
     axes.set_ylabel("share of flows" if "flow" in frame.columns else "share of runs")
     if by and drawn_any:
-        axes.legend(fontsize="small", title=", ".join(map(labels.key, by)), title_fontsize="small")
+        legend_below(figure, ", ".join(map(labels.key, by)))
     return figure
 
 
@@ -194,12 +214,23 @@ def _axis(value: str) -> str:
     return f"{value} (ratio of goodputs)" if is_compared(value) else heading(value)
 
 
-def _axes(on: Canvas) -> tuple[Figure, Axes]:
-    figure = on.new((6.4, 4.0))
-    axes = figure.subplots()
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return figure, axes
+def _is_ratio(value: str) -> bool:
+    return value.endswith("outcast_ratio") or is_compared(value)
+
+
+def _from_one(axes: Axes, which: Literal["x", "y"]) -> None:
+    """Makes the axis of a ratio logarithmic, with a line at 1, where both sides got the same."""
+    log_scale(axes, which, nonpositive="clip")
+    draw = axes.axhline if which == "y" else axes.axvline
+    draw(1, color=GREY, linewidth=1, linestyle="--", label="1: both the same")
+
+
+def _colours(groups: Sequence[Group], labels: Labels, count: int) -> list[str]:
+    """A colour for each series: shades of one where the key that differs is ordered."""
+    others = [*groups[0].at][1:]
+    if len(others) == 1 and labels.axis(others[0], _different(groups, others[0])).amounts:
+        return ramp(count)
+    return [series_colour(number) for number in range(count)]
 
 
 def _first_axis(groups: Sequence[Group], labels: Labels) -> tuple[str, list[Any], Axis]:
@@ -249,18 +280,11 @@ def _labelled(
     figure: Figure, axes: Axes, groups: Sequence[Group], value: str, labels: Labels, x_label: str
 ) -> Figure:
     axes.set_xlabel(x_label + _note(groups))
-    turn_names(axes)
     axes.set_ylabel(_axis(value))
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    if _is_ratio(value):
+        _from_one(axes, "y")
+    else:
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     others = [*groups[0].at][1:]
-    if others:
-        title = ", ".join(map(labels.key, others))
-        # Beside the axes, because bars leave no room in them.
-        figure.legend(
-            title=title,
-            loc="outside lower center",
-            ncols=4,
-            fontsize="small",
-            title_fontsize="small",
-        )
+    legend_below(figure, ", ".join(map(labels.key, others)))
     return figure

@@ -9,7 +9,6 @@ from typing import Any
 
 from outcast import units
 from outcast.experiment import Experiment
-from outcast.experiment.queues import KINDS
 from outcast.sweep.points import as_text
 from outcast.view.report.experiment import spaced
 
@@ -33,7 +32,6 @@ _NAMES = {
 """Keys whose name alone is not how people call them."""
 _SILENT = ("topology", "transport", "routing")
 """Parts whose keys are clear without them: `transport.congestion_control` is enough as it is."""
-_UPPER = ("congestion_control", "kind")
 _SCALES: dict[str, tuple[tuple[str, float], ...]] = {
     "size": (("MB", 1024.0**2), ("KB", 1024.0), ("bytes", 1.0)),
     "rate": (("Mbps", 1e6), ("kbps", 1e3), ("bps", 1.0)),
@@ -79,7 +77,7 @@ class Labels:
         return name or f"{part.removesuffix('s') if part != 'flows' else part} {place}"
 
     def value(self, key: str, value: object) -> str:
-        """A value in words: `16 KB`, `TBF, 64 KB`, `CUBIC`, `on`."""
+        """A value in words: `16 KB`, `tbf, 64 KB`, `cubic`, `on`."""
         if value is None:
             return "as configured"
         if isinstance(value, bool) or value in ("true", "false"):
@@ -87,11 +85,7 @@ class Labels:
         text = as_text(value)
         if "=" in text:
             return _mapping(text)
-        if key.rpartition(".")[2] in _UPPER and (
-            text in _queue_kinds() or key.endswith("congestion_control")
-        ):
-            return text.upper().replace("_", " ")
-        return spaced(text) if amount(text) is not None else text.replace("_", " ")
+        return spaced(text) if amount(text) is not None else text
 
     def axis(self, key: str, values: Sequence[object]) -> Axis:
         """The axis for these values of a key, in this order."""
@@ -109,19 +103,15 @@ def _words(parts: Sequence[str]) -> str:
     return " ".join(parts).replace("_", " ")
 
 
-def _queue_kinds() -> set[str]:
-    return {kind.model_fields["kind"].annotation.__args__[0] for kind in KINDS}  # type: ignore[union-attr]
-
-
 def _mapping(text: str) -> str:
-    """`tbf limit=64KB` is `TBF, 64 KB`: the unit of a limit or a rate says what it is."""
+    """`tbf limit=64KB` is `tbf, 64 KB`: the unit of a limit or a rate says what it is."""
     # A value can hold a space, as `11 packets`, so a pair ends where the next one begins.
     parts = re.split(r"\s+(?=[\w.]+=)", text)
     words = []
     for part in parts:
         key, separator, value = part.partition("=")
         if not separator:
-            words.append(part.upper() if part in _queue_kinds() else part.replace("_", " "))
+            words.append(part)
         elif key in ("limit", "rate"):
             words.append(spaced(value))
         else:

@@ -167,7 +167,7 @@ def _controls(whole: Experiment, keys: Sequence[str]) -> str:
     used = [whole.group_transport(group).congestion_control for group in range(len(whole.flows))]
     if whole.programs or any(workload.kind != "constant_rate" for workload in whole.workloads):
         used.append(whole.transport.congestion_control)
-    return " and ".join(control.upper() for control in dict.fromkeys(used))
+    return " and ".join(dict.fromkeys(used))
 
 
 def setting_text(value: object) -> str:

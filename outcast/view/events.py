@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from outcast.plan.traces import lasting_bps
 from outcast.records.effective import AppliedChange
+from outcast.records.flows import BottleneckRecord
 from outcast.records.link_rate import down_spans_ns
 from outcast.records.run import Run
 from outcast.units import format_size, format_time, round_rate
@@ -129,3 +130,11 @@ def behind_the_capture(run: Run) -> str:
     }
     of = " and ".join(key for key, is_there in named.items() if is_there)
     return f", without its {of}, which lies behind the capture" if of else ""
+
+
+def doubt_bytes(run: Run, record: BottleneckRecord) -> float:
+    """By how much a queue's length may be wrong: a frame, and what its link sends in jitter.
+
+    Captures do not tell how long a packet's way into the queue took.
+    """
+    return record.queue.frame_bytes * (1 + (record.queue.jitter_ns or 0) / run.frame_ns_at(record))

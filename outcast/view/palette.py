@@ -1,32 +1,56 @@
 """The colours of every figure and report, of which none tells anything alone.
 
-People without one kind of cone tell each from each other. Their contrast to white is 3:1 or more
-(WCAG 2.2, 1.4.11). A unit test computes both.
+Kinds have the colours that Okabe and Ito chose in 2008 for people without one kind of cone; their
+yellow is left out, because it is not seen on white. Ordered values, and the flows of one group,
+have shades of one of these colours.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from typing import TypeVar
+
+import numpy as np
 
 from outcast.records.run import Run
 
 _Label = TypeVar("_Label", bound=int | str)
 
-VERMILION, BLUE, GREEN = "#C44E00", "#0072B2", "#32A645"
-WINE, VIOLET, BROWN = "#591B30", "#BA49F2", "#806346"
-MORE = ("#001580", "#441B59", "#7900F2", "#800000", "#A6008A", "#F200CA", "#315359", "#8800CC")
+VERMILION, BLUE, GREEN, PURPLE = "#D55E00", "#0072B2", "#009E73", "#CC79A7"
+ORANGE, SKY_BLUE, BLACK = "#E69F00", "#56B4E9", "#000000"
 GREY = "#8C8C8C"
 """The colour of what matters least: levels, marks of time, packets of unknown fate."""
-SERIES = (BLUE, GREEN, WINE, VIOLET, BROWN, *MORE)
-"""For curves that are no classes, such as ports or swept values."""
-PALETTE = (VERMILION, *SERIES)
+SERIES = (BLUE, GREEN, PURPLE, ORANGE, SKY_BLUE, BLACK)
+"""For kinds that are not compared with all others, such as ports or swept names."""
 FORWARDED, DROPPED, DEPARTED = BLUE, VERMILION, GREEN
+SENDER_STATES = {
+    "Open": SKY_BLUE,
+    "Disorder": ORANGE,
+    "CWR": PURPLE,
+    "Recovery": BLUE,
+    "Loss": VERMILION,
+}
+"""TCP's congestion states."""
+SENT_AGAIN = {"T": VERMILION, "A": ORANGE, "P": PURPLE, "R": BLUE}
+"""Why data was sent again: by a timeout, after one, as a probe, in a recovery."""
+_MOST_SHADES = 16
+"""With more, neighbours could not be told apart."""
 
 
 def series_colour(place: int) -> str:
-    """The colour of a curve by its place; after the last colour they begin again."""
+    """The colour of a kind by its place; after the last colour they begin again."""
     return SERIES[place % len(SERIES)]
+
+
+def ramp(count: int, colour: str = BLUE) -> list[str]:
+    """Shades of one colour from light to dark, for this many ordered values."""
+    if count == 1:
+        return [colour]
+    middle = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)], float)
+    shades = []
+    for at in np.linspace(-0.6, 0.6, count):
+        mixed = middle + (255 - middle) * -at if at < 0 else middle * (1 - at)
+        shades.append("#{:02X}{:02X}{:02X}".format(*np.rint(mixed).astype(int)))
+    return shades
 
 
 def class_colours(hops: Sequence[int]) -> dict[int, str]:
@@ -50,21 +74,25 @@ def run_colours(run: Run) -> dict[str, str]:
     return group_colours([group.label for group in run.groups], run.marked)
 
 
-def flow_colours(groups: Mapping[int, str], of_group: Mapping[str, str]) -> dict[int, str]:
-    """A colour for every flow: its group's if it is alone there, else one that no group has."""
-    spare = [colour for colour in PALETTE if colour not in of_group.values()] or list(PALETTE)
-    sizes, in_turn = Counter(groups.values()), cycle(spare)
-    return {
-        flow: of_group[label] if sizes[label] == 1 else next(in_turn)
-        for flow, label in groups.items()
-    }
+def shaded(groups: Mapping[_Label, str], of_group: Mapping[str, str]) -> dict[_Label, str]:
+    """A colour for every flow or port: that of its group, in a shade of its own if it has several.
+
+    Neighbours in the order given have shades far from one another.
+    """
+    shades = {}
+    for group, size in Counter(groups.values()).items():
+        count = min(size, _MOST_SHADES)
+        in_order = ramp(count, of_group.get(group, GREY))
+        half = (count + 1) // 2
+        shades[group] = [in_order[at // 2 + (at % 2) * half] for at in range(count)]
+    seen: Counter[str] = Counter()
+    colours = {}
+    for member, group in groups.items():
+        colours[member] = shades[group][seen[group] % len(shades[group])]
+        seen[group] += 1
+    return colours
 
 
 def port_colours(ports: Mapping[str, Sequence[str]], of_group: Mapping[str, str]) -> dict[str, str]:
-    """A colour for every input port: that of its first group, where no port before has it."""
-    colours: dict[str, str] = {}
-    for port, labels in ports.items():
-        free = [colour for colour in SERIES if colour not in colours.values()] or list(SERIES)
-        colour = of_group[labels[0]] if labels else free[0]
-        colours[port] = free[0] if colour in colours.values() else colour
-    return colours
+    """A colour for every input port: that of its first group."""
+    return shaded({port: next(iter(labels), "") for port, labels in ports.items()}, of_group)

@@ -11,6 +11,7 @@ from outcast.records.sender_tables import write_sender_table
 from outcast.records.summary import ChangeSummary, SynchronisationSummary
 from outcast.view import sender_series
 from outcast.view.figures import fairness, goodput, link, senders
+from outcast.view.figures.style import legend_below
 from tests.golden.run_directory import analysed_run, with_records
 from tests.unit import all_measured
 from tests.unit.all_measured import DURATION_NS
@@ -33,6 +34,7 @@ def with_flows(run: Run, flows: int) -> Run:
 
 
 def legend(figure: Figure) -> list[str]:
+    legend_below(figure)
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
@@ -45,7 +47,7 @@ def test_without_samples_there_is_nothing_to_draw(run):
 def test_round_trips_of_the_classes(run, sampled):
     figure = senders.rtt_over_time(run)
     (axes,) = figure.axes
-    many, lone = axes.lines
+    lone, many = axes.lines
     assert set(np.asarray(lone.get_ydata()).tolist()) == {1.0}
     assert set(np.asarray(many.get_ydata()).tolist()) == {np.mean(np.arange(2, 14))}
     band = axes.collections[0].get_paths()[0].vertices
@@ -63,7 +65,7 @@ def test_captured_round_trips_go_before_sampled_ones(run, sampled):
         {"flow": [0, 0, 0, 1], "t": [begin, begin + 1, begin + 2, begin], "rtt_ns": [1, 5, 9, 7]}
     ).with_columns(pl.col("rtt_ns") * 1_000_000).write_parquet(run.directory.path / "rtt.parquet")
     figure = senders.rtt_over_time(run)
-    assert [float(np.asarray(line.get_ydata())[0]) for line in figure.axes[0].lines] == [7, 5]
+    assert [float(np.asarray(line.get_ydata())[0]) for line in figure.axes[0].lines] == [5, 7]
     middle_s = DURATION_NS / 200 / 2 / 1e9
     times = [np.asarray(line.get_xdata()).tolist() for line in figure.axes[0].lines]
     assert times == [[pytest.approx(middle_s)]] * 2
@@ -133,7 +135,7 @@ def test_windows_are_exact_where_the_kernel_recorded_them(run, sampled):
     assert means.filter(flow=0)["cwnd"].to_list() == [11]
     figure = senders.windows_over_time(run)
     assert "from every acknowledgement" in figure.get_suptitle()
-    many, lone = (np.asarray(line.get_ydata()) for line in figure.axes[0].lines)
+    lone, many = (np.asarray(line.get_ydata()) for line in figure.axes[0].lines)
     assert (set(many), lone[0], lone[-1]) == ({4}, 1, 11)
 
 
@@ -162,7 +164,7 @@ def test_fairness_over_windows_and_the_changes(run):
     np.testing.assert_array_equal(drawn, table["jain"].to_numpy())
     ends = np.asarray(axes.lines[0].get_xdata())
     np.testing.assert_allclose(ends, table["t_end"].to_numpy() / 1e9)
-    assert legend(figure) == ["windows of 40ms"]
+    assert legend(figure) == ["windows of 40ms", "all equal", "a flow joins or leaves"]
     assert any(np.asarray(line.get_xdata()).tolist() == [0.03, 0.03] for line in axes.lines)
 
 
@@ -174,7 +176,7 @@ def test_a_time_without_two_flows_is_a_gap(run):
     time_s = np.asarray(figure.axes[0].lines[0].get_xdata())
     assert np.flatnonzero(np.isnan(time_s)).tolist() == [10]
     assert time_s.size == table.height - 10 + 1
-    assert legend(figure) == ["windows of 40ms"]
+    assert legend(figure) == ["windows of 40ms", "all equal"]
 
 
 def test_flows_that_join_and_leave(run):

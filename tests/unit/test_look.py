@@ -1,6 +1,5 @@
-"""Figures for papers: sizes, letters, legends, formats, the caller's axes, and what is refused."""
+"""Figures for papers: formats, names, and what is refused."""
 
-import contextlib
 import io
 import re
 import shutil
@@ -12,9 +11,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import outcast
-from outcast.errors import ConfigError, InputError
+from outcast.errors import ConfigError
 from outcast.view import figures
-from outcast.view.figures import look, style
+from outcast.view.figures import style
 from tests.golden.run_directory import analysed_run
 from tests.unit import seen
 from tests.unit.test_sweep_results import CONFIG, make_sweep
@@ -29,110 +28,6 @@ def run(tmp_path_factory) -> outcast.Run:
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory) -> outcast.Sweep:
     return outcast.open_sweep(make_sweep(tmp_path_factory.mktemp("look") / "sweep"))
-
-
-def headings(figure: Figure) -> list[str]:
-    return [text for text in (figure.get_suptitle(), *(a.get_title() for a in figure.axes)) if text]
-
-
-@pytest.mark.parametrize(
-    ("text", "inches"),
-    [("3.5x2.2in", (3.5, 2.2)), ("254x127mm", (10, 5)), (" 25.4 x 12.7 cm ", (10, 5))],
-)
-def test_a_size_with_a_unit(text, inches):
-    assert look.parse_size(text) == pytest.approx(inches)
-
-
-@pytest.mark.parametrize(
-    ("texts", "said"),
-    [
-        (["", "3x", "3x2", "3x2px", "axb in", "3..x2in", "-3x2in"], "WIDTHxHEIGHT with a unit"),
-        (["300x2in", "0x2in", "3x0.1mm"], "to 60 inches each way"),
-    ],
-)
-def test_what_is_no_size_is_refused(texts, said):
-    for text in texts:
-        with pytest.raises(ConfigError, match=said):
-            look.parse_size(text)
-
-
-def test_every_figure_takes_every_change_or_says_why_not(run):
-    """Only one-line errors of ours may come, whatever is combined."""
-    drawn = 0
-    for name in figures.FIGURES:
-        for changes in (
-            {"size": "178x120mm", "title": ""},
-            {"size": "column"},
-            {"title": "another"},
-            {"log_x": True},
-            {"log_y": True},
-        ):
-            with contextlib.suppress(ConfigError, InputError):
-                run.figure(name, **changes).draw_without_rendering()
-                drawn += 1
-    assert drawn > 20
-
-
-def test_size_title_and_letters(run):
-    plain = run.figure("classes")
-    changed = run.figure("classes", size=(3.5, 2.5), title="mine")
-    assert tuple(changed.get_size_inches()) == (3.5, 2.5)
-    assert headings(changed) == ["mine"]
-    assert headings(run.figure("classes", title="")) == []
-    column = run.figure("classes", size="column")
-    assert column.get_figwidth() == pytest.approx(3.33)
-    before, after = (figure.axes[0].yaxis.label.get_fontsize() for figure in (plain, column))
-    assert after == pytest.approx(before * 7 / 9)
-
-
-def test_a_legend_that_is_too_wide_gets_fewer_columns(run):
-    for width in (8, 2.4):
-        figure = run.figure("fairness", size=(width, 3))
-        figure.draw_without_rendering()
-        (legend,) = figure.legends
-        assert legend.get_window_extent().width <= figure.get_window_extent().width
-
-
-def test_a_logarithmic_axis_shows_all_that_is_above_zero(run):
-    (axes,) = run.figure("flows", log_y=True).axes
-    assert axes.get_yscale() == "log"
-    low, high = axes.get_ylim()
-    heights = [bar.get_height() for bar in axes.patches if bar.get_height() > 0]
-    assert 0 < low <= min(heights) <= max(heights) <= high
-    with pytest.raises(ConfigError, match="figure goodput: log-y: its y axis has names"):
-        run.figure("goodput", log_y=True)
-
-
-def test_a_figure_of_one_panel_on_the_callers_axes(run):
-    figure = Figure(figsize=(7, 2.5))
-    left, right = figure.subplots(1, 2)
-    left.set_title("a")
-    assert run.figure("flows", ax=left, log_y=True) is figure
-    assert (left.get_title(), left.get_yscale(), right.get_yscale()) == ("a", "log", "linear")
-    assert left.patches
-    assert not right.patches
-    assert left.get_legend() is not None
-    run.figure("fairness", ax=right, title="b", size=(1, 1))
-    assert right.get_title(loc="left") == "b"
-    assert tuple(figure.get_size_inches()) == (7, 2.5)
-    assert len(figure.axes) == 2
-    assert not figure.legends
-    assert figure.get_suptitle() == ""
-    with pytest.raises(ConfigError, match="ax=: this figure has several panels"):
-        run.figure("link", ax=left)
-
-
-def test_a_figure_of_several_panels_in_a_subfigure(run):
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    left, right = figure.subfigures(1, 2)
-    run.figure("link", figure=left, title="")
-    run.figure("flows", figure=right)
-    assert (len(left.axes), len(right.axes)) == (3, 1)
-    figure.savefig(io.BytesIO())
-    with pytest.raises(ConfigError, match="figure=: it has axes already"):
-        run.figure("flows", figure=right)
-    with pytest.raises(ConfigError, match="ax=, figure=: allowed is one of the two"):
-        run.figure("flows", ax=Figure().subplots(), figure=Figure())
 
 
 @pytest.mark.parametrize("kind", style.FORMATS)
@@ -167,11 +62,11 @@ def test_many_marks_are_pixels_within_a_vector_file(tmp_path):
 
 def test_the_verb_draws_runs_and_sweeps(run, sweep, tmp_path, verb):
     png, svg = tmp_path / "a.png", tmp_path / "b.svg"
-    words = ["classes", "--size", "4x3in", "--dpi", "50", "-o", png]
+    words = ["classes", "--dpi", "50", "-o", png]
     assert verb("figure", run.path, *words).out.strip() == str(png)
     with Image.open(png) as picture:
-        assert picture.size == (200, 150)
-    words = ["line", "--by", "queue.limit", "--title", "T", "--where", "topology.rivals=1"]
+        assert picture.width == round(50 * run.figure("classes").get_figwidth())
+    words = ["line", "--by", "queue.limit", "--where", "topology.rivals=1"]
     verb("figure", sweep.path, *words, "-o", svg)
     assert b"<svg" in svg.read_bytes()
     for path, names in ((run.path, figures.FIGURES), (sweep.path, ("line", "bar", "heat", "cdf"))):
@@ -193,8 +88,6 @@ def test_the_verb_draws_runs_and_sweeps(run, sweep, tmp_path, verb):
     [
         (["godput"], "figure godput: of a run allowed are goodput, .*did you mean 'goodput'"),
         (["cwnd"], "it measured nothing for the figure cwnd"),
-        (["classes", "--size", "3x"], "size 3x: allowed is WIDTHxHEIGHT"),
-        (["classes", "--size", "0.6x0.6in"], "too small for this figure"),
         (["classes", "-o", "x.gif"], "-o x.gif: its name ends in .gif; allowed endings are .png"),
         (["classes", "-o", "x.png", "--format", "pdf"], "-o x.png: does not end in .pdf"),
         (["classes", "-o", "missing/x.png"], "missing/x.png: No such file or directory"),
@@ -234,15 +127,7 @@ def test_a_sweeps_figure_has_words_for_keys_and_values(sweep):
     assert axes.get_xlabel() == "queue limit (KB)"
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["16", "64", "512"]
     assert legend.get_title().get_text() == "rivals"
-    assert {text.get_text() for text in legend.get_texts()} == {"1", "2"}
-    own = Figure().subplots()
-    only = {"by": ["queue.limit"], "over": ["topology.rivals"]}
-    sweep.figure("bar", **only, ax=own, log_y=True)
-    assert own.get_yscale() == "log"
-    with pytest.raises(ConfigError, match="log-x: its x axis has names"):
-        sweep.figure("bar", **only, log_x=True)
-    (logarithmic,) = sweep.figure("line", **only, log_x=True).axes
-    assert [tick.get_text() for tick in logarithmic.get_xticklabels()] == ["16", "64", "512"]
+    assert {text.get_text() for text in legend.get_texts()} == {"1", "2", "1: both the same"}
 
 
 def test_long_names_of_queues_find_room_in_a_column(tmp_path):
@@ -254,29 +139,20 @@ def test_long_names_of_queues_find_room_in_a_column(tmp_path):
     made = outcast.open_sweep(make_sweep(tmp_path / "sweep", text))
     keys = ["queue", "topology.rivals"]
     for name, by in product(("line", "bar", "heat"), (keys, keys[::-1])):
-        for size in (None, "column"):
-            figure = made.figure(name, by=by, size=size)
-            with style.styled():
-                assert not [fault for fault in seen.faults(figure) if "unit" not in fault]
-    (axes,) = made.figure("bar", by=keys, size="column").axes
-    assert "200 packets,\ntarget" in axes.get_xticklabels()[2].get_text()
+        figure = made.figure(name, by=by)
+        with style.styled():
+            assert not [fault for fault in seen.faults(figure) if "unit" not in fault]
+    # Amounts are along the axis, also where names come first in the configuration.
+    assert made.figure("line").axes[0].get_xlabel() == "rivals"
 
 
-@pytest.mark.parametrize(
-    ("title", "why"),
-    [
-        ("$" + r"\sqrt{" * 40 + "x" + "}" * 40 + "$", "is nested too deeply"),
-        ("$" + r"\hat\bar " * 30 + "x$", "is nested too deeply"),
-        (r"$\frac{$", "is no formula"),
-        ("x" * 301, "301 letters; allowed are 300"),
-    ],
-)
-def test_a_title_that_cannot_be_drawn_is_refused(title, why):
-    with pytest.raises(ConfigError, match=r"^title: ") as caught:
-        look.look_of(title=title)
-    assert why in str(caught.value)
-
-
-@pytest.mark.parametrize("title", ["costs $5", r"of $\alpha_1$ and $\sqrt{x}$", "", None])
-def test_a_title_with_formulas_is_taken(title):
-    assert look.look_of(title=title).title == title
+def test_a_ratio_has_a_logarithmic_axis_with_a_line_at_one(sweep):
+    for name in ("line", "bar", "cdf"):
+        (axes,) = sweep.figure(name, "outcast_ratio").axes
+        scale, line = (
+            (axes.get_xscale, "get_xdata") if name == "cdf" else (axes.get_yscale, "get_ydata")
+        )
+        assert scale() == "log"
+        assert [1, 1] in [list(getattr(each, line)()) for each in axes.lines]
+    (axes,) = sweep.figure("line", "jain_index").axes
+    assert axes.get_yscale() == "linear"

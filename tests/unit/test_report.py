@@ -305,7 +305,7 @@ def test_a_packet_that_finds_the_queue_empty_is_not_said_to_wait_for_nothing(run
 def test_the_experiment_in_words(run):
     read = Run(run)
     words = " ".join(sentences(read))
-    assert "1 TCP flow (CUBIC) to h1 over 2 links; 12 TCP flows (CUBIC) to h1 over 3 links" in words
+    assert "1 TCP flow (cubic) to h1 over 2 links; 12 TCP flows (cubic) to h1 over 3 links" in words
     assert "They start together. The run lasts 30 ms." in words
     assert "They meet at the output" in words
     assert (

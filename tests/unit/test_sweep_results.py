@@ -460,7 +460,7 @@ def test_named_groups_are_the_default_values(tmp_path, capsys):
     page = index.write_index(SweepDirectory(path)).read_text()
     assert "v1.2 over name, on average over a point" in page
     # The flows differ in it, though `transport` names only one.
-    assert "CUBIC and BBR" in page
+    assert "cubic and bbr" in page
 
 
 def test_what_is_swept_is_not_called_common(tmp_path):
@@ -469,7 +469,7 @@ def test_what_is_swept_is_not_called_common(tmp_path):
     )
     path = make_sweep(tmp_path / "swept", config)
     page = index.write_index(SweepDirectory(path)).read_text()
-    assert "CUBIC" not in page.split("have in common")[1].split("</p>")[0]
+    assert "cubic" not in page.split("have in common")[1].split("</p>")[0]
 
 
 def test_a_run_lost_nothing_by_a_cause_that_it_does_not_name():

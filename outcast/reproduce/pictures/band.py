@@ -17,7 +17,7 @@ from outcast.reproduce.recipe import Recipe
 from outcast.reproduce.together import Row, in_order
 from outcast.reproduce.verdict import Verdict, verdict_text
 from outcast.view.figures.style import log_scale, save, styled
-from outcast.view.palette import BLUE, GREEN, GREY, VERMILION, VIOLET
+from outcast.view.palette import BLUE, GREEN, GREY, PURPLE, VERMILION
 
 FILE = "over-noise.png"
 MARKS: Mapping[Verdict | None, tuple[str, str]] = {
@@ -27,7 +27,7 @@ MARKS: Mapping[Verdict | None, tuple[str, str]] = {
     Verdict.VACUOUS: ("s", GREY),
     Verdict.CONTRADICTED: ("X", VERMILION),
     Verdict.INCONCLUSIVE: ("D", GREY),
-    None: ("_", VIOLET),
+    None: ("_", PURPLE),
 }
 """The marker and the colour of a main claim's verdict."""
 _BEYOND = 10.0

@@ -16,7 +16,7 @@ from outcast.reproduce.pictures.parts import Runs, Size, grid, hops_of, interval
 from outcast.reproduce.recipe import Point, Recipe
 from outcast.view.figures.goodput import draw_rows, flow_rates, goodput_curves
 from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines
-from outcast.view.palette import class_colours, flow_colours, run_colours, series_colour
+from outcast.view.palette import class_colours, run_colours, series_colour, shaded
 
 LONGEST_CHAIN = 5
 """Chains of this many drops or more share the last bar, as in figure 11 of the Outcast paper."""
@@ -98,7 +98,7 @@ def _kinds_of_flows(run: Run) -> tuple[dict[int, str], dict[str, str], set[str]]
         return labels, colours, {label_of(run.hops[0])}
     if len(flows) <= MOST_FLOWS:
         labels = {flow.flow: f"flow {flow.flow + 1}" for flow in flows}
-        of_flow = flow_colours(run.group_of, run_colours(run))
+        of_flow = shaded(run.group_of, run_colours(run))
         return labels, {labels[flow]: of_flow[flow] for flow in labels}, set()
     count = Counter(flow.src for flow in flows)
     labels = {
@@ -119,8 +119,8 @@ def flow_curves(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         edges, rates = flow_rates(run)
         label_of_flow, colours, marked = _kinds_of_flows(run)
         lines: list[Line] = []
-        # What is marked is drawn last, above the others.
-        for flow in sorted(rates, key=lambda flow: (label_of_flow[flow] in marked, -flow)):
+        # What is marked is drawn above the others.
+        for flow in sorted(rates, key=lambda flow: (label_of_flow[flow] not in marked, flow)):
             label = label_of_flow[flow]
             known = any(label == other.label for other in lines)
             width = 1.6 if label in marked else 0.7

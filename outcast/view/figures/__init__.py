@@ -16,31 +16,29 @@ from outcast.records.run_directory import RunDirectory
 from outcast.view.events import moments
 from outcast.view.figures.drops import chain_lengths, drops_over_time
 from outcast.view.figures.fairness import convergence, fairness_over_time
-from outcast.view.figures.finish import finished, fitted
 from outcast.view.figures.generated import datagrams_by_flow, rate_over_time
 from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
 from outcast.view.figures.link import link_over_time, service_classes
-from outcast.view.figures.look import Look, narrowed
 from outcast.view.figures.noise import gaps_and_batches
 from outcast.view.figures.parts import mark_events, mark_left_out
 from outcast.view.figures.phase import arrivals_in_a_packet_time
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
-from outcast.view.figures.style import OWN, Canvas, save, shorten_labels, styled
+from outcast.view.figures.style import legend_below, save, styled
 from outcast.view.figures.times import completion_times, execution_times, probe_round_trips
 from outcast.view.figures.whatif import probability_over_time, what_if
 
 __all__ = ["FIGURES", "draw", "draw_one", "draw_queue", "figure"]
 
-Drawing = Callable[[Run, Canvas], Figure | None]
+Drawing = Callable[[Run], Figure | None]
 
 
 def with_events(drawing: Drawing) -> Drawing:
     """The same figure; events, and what the summary leaves out, are marked along the duration."""
 
     @wraps(drawing)
-    def marked(run: Run, on: Canvas = OWN) -> Figure | None:
-        figure = drawing(run, on)
+    def marked(run: Run) -> Figure | None:
+        figure = drawing(run)
         if figure is not None:
             mark_left_out(figure, run.summary)
             mark_events(figure, moments(run), run.summary.duration_s)
@@ -81,10 +79,12 @@ ON_REQUEST = frozenset({"chains", "noise"})
 BY_ITSELF = tuple(name for name in FIGURES if name not in ON_REQUEST)
 
 
-def drawn(run: Run, name: str, on: Canvas = OWN) -> Figure | None:
-    """One of FIGURES with all of its texts in sight; None if the run has no data for it."""
-    figure = FIGURES[name](run, on)
-    return figure if figure is None or on.axes is not None else fitted(figure)
+def drawn(run: Run, name: str) -> Figure | None:
+    """One of FIGURES with its legend; None if the run has no data for it."""
+    figure = FIGURES[name](run)
+    if figure is not None:
+        legend_below(figure)
+    return figure
 
 
 def described() -> dict[str, str]:
@@ -95,24 +95,20 @@ def described() -> dict[str, str]:
     }
 
 
-def figure(run: Run, name: str, look: Look | None = None, on: Canvas = OWN) -> Figure:
+def figure(run: Run, name: str) -> Figure:
     """Draws a picture of an analysed run.
 
-    Raises:
-        InputError: no picture has that name, or the run has no data for it.
-        ConfigError: the picture cannot look so, or has several panels and one axes is given.
+    Raises InputError: no picture has that name, or the run has no data for it.
     """
     if name not in FIGURES:
         raise InputError(
             f"figure {name}: of a run allowed are {', '.join(FIGURES)}{did_you_mean(name, FIGURES)}"
         )
-    on = narrowed(look, on)
     with run.reading(), styled():
-        picture = drawn(run, name, on)
+        picture = drawn(run, name)
     if picture is None:
         raise InputError(f"{run.directory.path}: it measured nothing for the figure {name}")
-    with styled():
-        return finished(picture, look, name, on)
+    return picture
 
 
 def draw(directory: RunDirectory) -> list[Path]:
@@ -129,12 +125,7 @@ def draw_one(run: Run, name: str) -> Path | None:
         picture = drawn(run, name)
         try:
             if picture is not None:
-                try:
-                    return save(picture, path)
-                except ValueError:
-                    # Names of strangers can be wider than a figure of its usual size.
-                    shorten_labels(picture)
-                    return save(picture, path)
+                return save(picture, path)
             path.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -21,14 +21,15 @@ from outcast.view.figures.parts import (
     draw_bars,
     draw_lanes,
     lane_inches,
-    legend_inches,
 )
-from outcast.view.figures.style import OWN, Canvas, heading, log_scale, nothing, time_unit
+from outcast.view.figures.style import heading, log_scale, new, nothing, time_unit
 from outcast.view.palette import DROPPED, FORWARDED, GREY, port_colours, run_colours
 
 ZOOM_PACKETS = 40
 """How many packet times of a blackout to show. With more, marks would overlap."""
 ZOOM_INCHES = 2.2
+MOST_MARKS = 2_000
+"""Of packets that were not dropped, in a zoom; of more, some stand for all."""
 LONGEST_BAR = 10
 """Chains that are longer than this share one bar, and one column in the report."""
 CHAIN_LENGTHS = (*map(str, range(1, LONGEST_BAR + 1)), f"> {LONGEST_BAR}")
@@ -44,12 +45,12 @@ def chain_counts(chains: Mapping[str, int]) -> list[int]:
     return counts
 
 
-def chain_lengths(run: Run, on: Canvas = OWN) -> Figure:
+def chain_lengths(run: Run) -> Figure:
     """Draws figure 11: how many chains of consecutive drops had each length."""
     # There is no second panel if all traffic is generated, because it has no groups.
     panels = 2 if run.groups else 1
-    figure = on.new((4.2 * panels, 3.0 + legend_inches(min(MOST_PORTS, len(run.ways)))))
-    axes = on.beside(figure, panels)
+    figure = new((4.2 * panels, 3.0))
+    axes = figure.subplots(1, panels, squeeze=False)[0]
     _chain_bars(axes[0], _by_port(run), "chains of drops of a port")
     if run.groups:
         _chain_bars(axes[1], _by_group(run), "chains of drops of a flow")
@@ -97,7 +98,6 @@ def _chain_bars(axes: Axes, groups: Sequence[Bars], what: str) -> None:
     log_scale(axes, "y")
     lowest = min(group.heights[group.heights > 0].min(initial=1.0) for group in groups)
     axes.set(ylim=(lowest / 2, None), xlabel="packets dropped in a row", ylabel=what)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, borderaxespad=0.2)
 
 
 def arrivals(run: Run, port: str, edges_s: Array) -> tuple[Array, Array]:
@@ -113,21 +113,28 @@ def arrivals(run: Run, port: str, edges_s: Array) -> tuple[Array, Array]:
     return np.histogram(time_s, edges_s)[0], np.histogram(time_s[lost], edges_s)[0]
 
 
-def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
-    """Draws figure 10: packets forwarded and dropped by input port, and the densest blackouts.
+def drops_over_time(run: Run) -> Figure:
+    """Draws figure 10: packets forwarded and dropped by input port, and two blackouts.
 
-    Each port has one densest blackout. The two of them with the most drops are shown.
+    The first is the longest of the port of the flows with which others are compared, or else of
+    the port that lost most. The second is the densest of all ports: of these that with most drops.
     """
     every = list(dict.fromkeys(way.ingress for way in run.ways.values()))
-    zooms = [(port, row) for port in every if (row := worst_blackout(run, port)) is not None]
-    zooms = sorted(zooms, key=lambda zoom: -int(zoom[1]["drops"]))[:2]
     losses: Counter[str] = Counter()
     for key, part in run.summary.drops.items():
         if key in run.ways:
             losses[run.ways[key].ingress] += part.dropped
+    worst = [(port, row) for port in every if (row := worst_blackout(run, port)) is not None]
+    zooms = sorted(worst, key=lambda zoom: -int(zoom[1]["drops"]))[:1]
+    studied = next(
+        (port for port in every if run.marked in run.port_groups(port)),
+        losses.most_common(1)[0][0] if losses else None,
+    )
+    if studied is not None and (longest := longest_blackout(run, studied)) is not None:
+        zooms = [(studied, longest), *(zoom for zoom in zooms if zoom[1] != longest)]
     ports = busiest(every, {**losses, **{port: sys.maxsize for port, _ in zooms}})
     high, low = 1.15 * len(ports), ZOOM_INCHES + lane_inches(len(ports)) if zooms else 0.3
-    figure = on.new((9, 1.1 + high + low))
+    figure = new((9, 0.9 + high + low))
     halves: Any = figure.subfigures(2, 1, height_ratios=[high, low])
     upper, lower = halves
     begin = run.manifest.traffic.t_start_ns
@@ -146,8 +153,6 @@ def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
         axes.axhline(0, color="black", linewidth=0.5)
         axes.set_title(_titled(run, port), fontsize=9, pad=3)
         axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    handles, labels = overview[0].get_legend_handles_labels()
-    upper.legend(handles, labels, loc="outside upper right", ncols=2)
     overview[-1].set(xlim=(0, duration_s), xlabel="time (s)")
     upper.supylabel("packets per ms", fontsize=9)
     most = ""
@@ -157,11 +162,12 @@ def drops_over_time(run: Run, on: Canvas = OWN) -> Figure:
     if not zooms:
         nothing(lower.subplots(), "no blackout: no chain of drops while other ports got through")
         return figure
-    panels = on.beside(lower, len(zooms))
+    panels = lower.subplots(1, len(zooms), squeeze=False)[0]
     for axes, (port, row) in zip(panels, zooms, strict=True):
         _zoom(run, axes, every, port, row)
         for mark in overview:
-            mark.axvline((row["t_start"] - begin) / 1e9, color="black", lw=0.6, ls=":")
+            look: Any = {"color": "black", "lw": 0.6, "ls": ":", "label": "a blackout shown below"}
+            mark.axvline((row["t_start"] - begin) / 1e9, **look)
     return figure
 
 
@@ -180,11 +186,24 @@ def worst_blackout(run: Run, port: str, egress: str | None = None) -> dict[str, 
     one with the most drops is chosen; of several, the shortest.
     """
     to_output = pl.lit(True) if egress is None else pl.col("egress").cast(pl.String) == egress
+    order = {"dense": True, "drops": True, "lasts": False, "t_start": False}
+    return _first_blackout(run, port, to_output, order)
+
+
+def longest_blackout(run: Run, port: str) -> dict[str, Any] | None:
+    """Returns the port's blackout that lasted longest, of those that count; None without any."""
+    return _first_blackout(run, port, pl.lit(True), {"lasts": True, "t_start": False})
+
+
+def _first_blackout(
+    run: Run, port: str, chosen: pl.Expr, order: Mapping[str, bool]
+) -> dict[str, Any] | None:
+    """The first of a port's blackouts in this order of columns; True is from the greatest on."""
     rows = (
         run.scan("blackouts")
-        .filter(pl.col("ingress") == port, pl.col("others_through") > 0, to_output)
+        .filter(pl.col("ingress") == port, pl.col("others_through") > 0, chosen)
         .with_columns(lasts=pl.col("t_end") - pl.col("t_start"), dense=is_dense(run.frame_ns))
-        .sort(["dense", "drops", "lasts", "t_start"], descending=[True, True, False, False])
+        .sort([*order], descending=[*order.values()])
         .head(1)
         .collect()
     )
@@ -223,25 +242,31 @@ def draw_packets(
         rows = frame.filter(verdict=verdict)
         x = (rows["t_in"].to_numpy() - zero_ns) / scale
         label = verdict if rows.height else None
-        marks.append(Marks(label, shape, colour, rows["ingress"].to_list(), x, lift))
+        every = 1 if verdict == "dropped" else max(1, -(-rows.height // MOST_MARKS))
+        lanes_of = rows["ingress"].to_list()[::every]
+        marks.append(Marks(label, shape, colour, lanes_of, x[::every], lift))
     draw_lanes(axes, ports, marks)
     axes.set_xlim(*((edge - zero_ns) / scale for edge in span_ns))
     return scale, unit
 
 
 def _zoom(run: Run, axes: Axes, every: list[str], port: str, row: dict[str, Any]) -> None:
-    span_ns = around(run, row)
+    lasts = row["t_end"] - row["t_start"]
+    is_long = not row["dense"] and lasts > ZOOM_PACKETS * run.frame_ns
+    # What is not dense lasts for round trips. Around its first drops there is nothing to see.
+    whole = row["t_start"] - lasts // 20, row["t_end"] + lasts // 20
+    span_ns = whole if is_long else around(run, row)
     came = run.scan("packets", whole=True).filter(pl.col("t_in").is_between(*span_ns))
     counts = came.group_by(pl.col("ingress").cast(pl.String)).len().collect()
     ports = busiest(every, {**dict(counts.iter_rows()), port: sys.maxsize})
-    scale, unit = draw_packets(axes, run, ports, span_ns, row["t_start"], "o")
-    axes.axvspan(0, (row["t_end"] - row["t_start"]) / scale, color=GREY, alpha=0.15, lw=0)
+    scale, unit = draw_packets(axes, run, ports, span_ns, row["t_start"], "|" if is_long else "o")
+    axes.axvspan(0, lasts / scale, color=GREY, alpha=0.15, lw=0, label="blackout")
     most = f"\nthe {len(ports)} of {len(every)} ports with most packets here"
     few = len(ports) == len(every)
     axes.set_xlabel(f"time after the first of these drops ({unit}){'' if few else most}")
     at_ms = (row["t_start"] - run.manifest.traffic.t_start_ns) / 1e6
     axes.set_title(
-        f"blackout of {port} at {at_ms:.4f} ms: {row['drops']} dropped,\n"
-        f"{row['others_through']} of other ports through (o forwarded, x dropped)",
+        f"{port}, {row['drops']} dropped from {at_ms:.4f} ms on, for {lasts / 1e6:.4g} ms;\n"
+        f"{row['others_through']:,} of other ports through",
         fontsize=8.5,
     )

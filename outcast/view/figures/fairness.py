@@ -1,5 +1,7 @@
 """Draws fairness over time, and goodput of flows that join and leave (TCPRand's figure 16)."""
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -10,38 +12,38 @@ from outcast.units import format_time
 from outcast.view.figures.goodput import flow_rates
 from outcast.view.figures.parts import Line, draw_lines
 from outcast.view.figures.senders import MOST_LINES, flow_label
-from outcast.view.figures.style import OWN, Canvas, heading
-from outcast.view.palette import GREY, flow_colours, run_colours, series_colour
+from outcast.view.figures.style import heading, new
+from outcast.view.palette import GREY, ramp, run_colours, shaded
 
 
-def fairness_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
+def fairness_over_time(run: Run) -> Figure | None:
     """Draws Jain's index over sliding windows, with a curve for each length of window."""
     if "fairness" not in run.tables:
         return None
-    figure = on.new((8, 3))
+    figure = new((8, 3))
     axes = figure.subplots()
     _indices(run, axes)
     few = run.table("fairness")["t_end"].n_unique() == 1
     more = "\nonly one window fits; more do with a shorter analysis.bin" if few else ""
     axes.set_xlabel(f"end of the window (s){more}")
     heading(figure, f"{run.summary.name}: fairness of the active flows over sliding windows")
-    figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 
 def _indices(run: Run, axes: Axes) -> None:
     frame = run.table("fairness").with_columns(width=pl.col("t_end") - pl.col("t_start"))
     lines = []
-    for place, ((width,), part) in enumerate(frame.group_by("width", maintain_order=True)):
+    parts = [*frame.sort("width", maintain_order=True).group_by("width", maintain_order=True)]
+    for ((width,), part), colour in zip(parts, ramp(len(parts)), strict=True):
         # The curve has a gap while fewer than two flows were active.
         time_s = part["t_end"].to_numpy() / 1e9
         steps_s = np.diff(time_s)
         gaps = np.flatnonzero(steps_s > 1.5 * steps_s.min(initial=np.inf)) + 1
         x, jain = (np.insert(column, gaps, np.nan) for column in (time_s, part["jain"].to_numpy()))
         label = f"windows of {format_time(int(width))}"
-        lines.append(Line(label, series_colour(place), x, jain))
+        lines.append(Line(label, colour, x, jain))
     draw_lines(axes, lines)
-    axes.axhline(1, color=GREY, lw=0.5, ls=":")
+    axes.axhline(1, color=GREY, lw=0.5, ls=":", label="all equal")
     axes.set(xlim=(0, run.summary.duration_s), ylim=(0, 1.05), ylabel="Jain's index")
     _mark_changes(run, axes)
 
@@ -49,10 +51,11 @@ def _indices(run: Run, axes: Axes) -> None:
 def _mark_changes(run: Run, axes: Axes) -> None:
     for change in run.summary.convergence:
         if change.t_s > 0:
-            axes.axvline(change.t_s, color=GREY, lw=0.7, ls="--", zorder=0)
+            look: Any = {"color": GREY, "lw": 0.7, "ls": "--", "zorder": 0}
+            axes.axvline(change.t_s, **look, label="a flow joins or leaves")
 
 
-def convergence(run: Run, on: Canvas = OWN) -> Figure | None:
+def convergence(run: Run) -> Figure | None:
     """Draws TCPRand's figure 16: goodput of every flow while flows join and leave, and fairness."""
     flows = run.manifest.flows
     if len({(flow.start_ns, flow.duration_ns) for flow in flows}) < 2:
@@ -60,8 +63,8 @@ def convergence(run: Run, on: Canvas = OWN) -> Figure | None:
     if len(flows) > MOST_LINES or "fairness" not in run.tables:
         return None
     edges, rates = flow_rates(run)
-    colours = flow_colours(run.group_of, run_colours(run))
-    figure = on.new((8, 5))
+    colours = shaded(run.group_of, run_colours(run))
+    figure = new((8, 5))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     lines = []
     for flow in flows:
@@ -77,5 +80,4 @@ def convergence(run: Run, on: Canvas = OWN) -> Figure | None:
     _indices(run, lower)
     lower.set_xlabel("time (s)")
     heading(figure, f"{run.summary.name}: flows that join and leave")
-    figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

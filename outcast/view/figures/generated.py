@@ -7,9 +7,8 @@ from matplotlib.figure import Figure
 from outcast.analysis.compiled import Array
 from outcast.records.run import Run
 from outcast.view.figures.goodput import flow_rates
-from outcast.view.figures.parts import Bars, draw_bars
-from outcast.view.figures.style import OWN, Canvas, heading
-from outcast.view.palette import BLUE, DROPPED, GREY, series_colour
+from outcast.view.figures.style import heading, name_ticks, new
+from outcast.view.palette import BLUE, DROPPED, GREEN, GREY, series_colour
 
 MOST_CURVES = 6
 """The most UDP flows with a curve each. If there are more, each workload has one."""
@@ -38,13 +37,13 @@ def _summed(frame: pl.DataFrame, column: str) -> Array:
     return frame.group_by("t").agg(pl.col(column).sum()).sort("t")[column].to_numpy()
 
 
-def rate_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
+def rate_over_time(run: Run) -> Figure | None:
     """Draws the rates and drops of generated traffic over time, beside the TCP flows' sum."""
     if "workloads" not in run.tables:
         return None
     edges, curves = rate_curves(run)
     width_ms = (edges[1] - edges[0]) * 1e3
-    figure = on.new((8, 4.2))
+    figure = new((8, 4.2))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     for place, (label, rate_bps) in enumerate(curves.items()):
         colour = series_colour(place)
@@ -61,12 +60,11 @@ def rate_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     lower.set_xlabel("time (s)")
     what = f"generated traffic at the bottleneck, bins of {width_ms:g} ms"
     heading(figure, f"{run.summary.name}: {what}")
-    figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
-def datagrams_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
-    """Draws what each UDP flow sent, as received and lost, and its delays."""
+def datagrams_by_flow(run: Run) -> Figure | None:
+    """Draws what each UDP flow sent, as received and lost, its delays and its jitter."""
     if "streams" not in run.tables:
         return None
     frame = run.table("streams")
@@ -74,32 +72,31 @@ def datagrams_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
     frame = frame[rows.tolist()]
     places = np.arange(frame.height)
     ticks = [f"{src} #{flow}" for src, flow in frame["src", "flow"].rows()]
-    figure = on.new((2.6 + 0.5 * frame.height, 5))
-    upper, lower = figure.subplots(2, 1, sharex=True)
+    figure = new((max(5, 1.2 + 0.5 * frame.height), 5.4))
+    upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=[1.4, 1.4, 1])
     received = frame["received_bps"].to_numpy() / 1e6
     # Less is received in a second than sent also where the last packets waited.
     lost = (frame["sent_bps"] * frame["loss_share"].fill_null(0)).to_numpy() / 1e6
-    draw_bars(upper, [Bars("received", BLUE, received)], ticks)
+    upper.bar(places, received, 0.736, color=BLUE, label="received")
     upper.bar(places, lost, 0.736, bottom=received, color=DROPPED, hatch="//", label="lost")
     for place, share in enumerate(frame["loss_share"].to_list()):
         if share is not None:
             top = received[place] + lost[place]
             upper.text(place, top, f"{share:.1%}", ha="center", va="bottom", fontsize=8)
     upper.margins(y=0.12)
-    upper.set_ylabel("received and lost (Mbps)")
+    upper.set_ylabel("rate (Mbps)")
     known = frame["delay_mean"].is_not_null().to_numpy()
     if known.any():
-        middle, high, jitter = (
+        median, high, jitter = (
             frame[name].to_numpy()[known] / 1e6 for name in ("delay_p50", "delay_p99", "jitter")
         )
         at = places[known]
-        lower.vlines(at, middle, high, color=BLUE, lw=1.5)
-        lower.plot(at, middle, "o", color=BLUE, ms=5, label="median")
-        lower.plot(at, high, "_", color=BLUE, ms=9, label="99 %")
-        lower.plot(at, jitter, "x", color=DROPPED, ms=5, label="jitter")
-    lower.set(ylim=(0, None), ylabel="delay at the queue (ms)")
-    lower.tick_params(axis="x", rotation=60)
+        middle.vlines(at, median, high, color=BLUE, lw=1.5)
+        middle.plot(at, median, "o", color=BLUE, ms=5, label="delay, median")
+        middle.plot(at, high, "_", color=BLUE, ms=9, label="delay, 99 %")
+        lower.plot(at, jitter, "D", color=GREEN, ms=5, label="jitter")
+    middle.set(ylim=(0, None), ylabel="delay at the\nqueue (ms)")
+    lower.set(ylim=(0, None), ylabel="jitter (ms)")
+    name_ticks(lower, ticks)
     heading(figure, f"{run.summary.name}: UDP flows")
-    for axes in (upper, lower):
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return figure

@@ -14,8 +14,8 @@ from outcast.quantities import format_ratio
 from outcast.records.run import Run
 from outcast.records.summary import Summary, Window
 from outcast.units import format_bps
-from outcast.view.figures.parts import Bars, draw_bars, legend_inches, shown_groups
-from outcast.view.figures.style import OWN, Canvas, heading
+from outcast.view.figures.parts import Bars, draw_bars, shown_groups
+from outcast.view.figures.style import heading, name_ticks, new
 from outcast.view.palette import GREY, run_colours
 from outcast.view.summary_words import main_ratio, noun, ratio_name
 
@@ -87,52 +87,50 @@ def draw_rows(
     colours: Mapping[str, str],
     marked: str | None,
     fontsize: float = 9,
-) -> float:
-    """Draws curves one above the other. Returns the distance of their base lines in bit/s."""
-    peak = max(float(np.percentile(curve.goodput_bps, 99)) for curve in curves)
-    step = max(peak, 1.0) * (1.05 if len(curves) <= FEW_CURVES else 0.8)
+) -> None:
+    """Draws curves one above the other in Mbps, each with a scale of its own from 0."""
+    peak = max(float(np.percentile(curve.goodput_bps, 99)) for curve in curves) / 1e6
+    step = max(peak, 1e-6) * 1.1
+    ticks: list[float] = []
+    level = _round_near(step / 2)
+    equal: dict[str, Any] = {"label": "an equal share", "color": "black"}
     for index, curve in enumerate(curves):
         base, colour = index * step, colours[curve.group]
         lone = curve.group == marked
-        top, order = base + curve.goodput_bps, 2 * (len(curves) - index)
+        top, order = base + curve.goodput_bps / 1e6, 2 * (len(curves) - index)
         alpha = 0.85 if lone else 0.45
         axes.stairs(top, edges, baseline=base, fill=True, color=colour, alpha=alpha, zorder=order)
         axes.stairs(top, edges, baseline=None, color=colour, linewidth=0.9, zorder=order + 1)
         axes.axhline(base, color=GREY, linewidth=0.5, zorder=1)
         if fair_bps is not None:
-            share = base + fair_bps * curve.flows
-            axes.axhline(share, color=GREY, linewidth=0.5, linestyle=":", zorder=1)
+            share = base + fair_bps * curve.flows / 1e6
+            axes.axhline(share, **equal, linewidth=0.7, linestyle=":", zorder=order + 2)
+            equal.pop("label", None)
         letters: Any = {"fontsize": fontsize, "fontweight": "bold" if lone else "normal"}
-        place = (1.01, base + step * 0.1, format_bps(curve.mean_bps))
+        words = f"{curve.label}: {format_bps(curve.mean_bps)}"
+        place = (1.01, base + step * 0.1, words)
         axes.text(*place, color=colour, transform=axes.get_yaxis_transform(), **letters)
-    labels = [curve.label for curve in curves]
-    axes.set_yticks([index * step for index in range(len(curves))], labels, fontsize=fontsize)
-    for tick, curve in zip(axes.get_yticklabels(), curves, strict=True):
-        tick.set_color(colours[curve.group])
-        tick.set_verticalalignment("bottom")
-        if curve.group == marked:
-            tick.set_fontweight("bold")
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.set_xlim(0, edges[-1])
-    axes.set(ylim=(0, (len(curves) - 1) * step + max(peak, curves[-1].goodput_bps.max()) * 1.05))
-    axes.set_xlabel("time (s)")
-    return step
+        ticks += [base, base + level]
+    axes.set_yticks(ticks, ["0", f"{level:g}"] * len(curves), fontsize=min(7, fontsize))
+    axes.set(xlim=(0, edges[-1]), xlabel="time (s)", ylabel="goodput (Mbps)")
+    highest = (len(curves) - 1) * step + max(peak, curves[-1].goodput_bps.max() / 1e6) * 1.05
+    axes.set_ylim(0, highest or 1)
 
 
-def goodput_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
+def _round_near(amount: float) -> float:
+    """The number with one digit that is nearest to a positive amount."""
+    power = 10.0 ** np.floor(np.log10(amount))
+    return float(round(amount / power) * power)
+
+
+def goodput_over_time(run: Run) -> Figure | None:
     """Draws figure 3(a)-(c): every flow's goodput over time, one above the other."""
     if not run.manifest.flows:
         return None
     edges, curves = goodput_curves(run)
-    inches = 0.65 if len(curves) <= FEW_CURVES else 0.3
-    figure = on.new((8, 1.4 + inches * len(curves)))
-    fair_bps = run.fair_bps
+    figure = new((8, 1.2 + (0.65 if len(curves) <= FEW_CURVES else 0.32) * len(curves)))
     axes = figure.subplots()
-    step = draw_rows(axes, edges, curves, fair_bps, run_colours(run), run.marked)
-    axes.set_ylabel(f"goodput (lines\n{format_bps(step)} apart)")
-    if run.marked is not None:
-        axes.set_xlabel(f"{axes.get_xlabel()}\nbold: what others are compared with")
+    draw_rows(axes, edges, curves, run.fair_bps, run_colours(run), run.marked)
     senders = len({flow.src for flow in run.manifest.flows})
     what = "every flow"
     if len(run.manifest.flows) > MOST_CURVES:
@@ -140,19 +138,15 @@ def goodput_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     ratio = ""
     if (value := main_ratio(run.summary)) is not None:
         ratio = f"; {ratio_name(run.summary)}: {format_ratio(value)}"
-    figure.suptitle(
-        f"{run.summary.name}: goodput of {what}, one above the other{ratio}\n"
-        f"bins: {(edges[1] - edges[0]) * 1000:g} ms; "
-        + ("" if fair_bps is None else f"dotted: equal share ({format_bps(fair_bps)}); ")
-        + f"right: mean over {run.summary.start_s:g} to {run.summary.end_s:g} s",
-        fontsize=9.5,
-        x=0.01,
-        ha="left",
+    heading(
+        figure,
+        f"{run.summary.name}: goodput of {what} in bins of {(edges[1] - edges[0]) * 1000:g} ms, "
+        f"and its mean over {run.summary.start_s:g} to {run.summary.end_s:g} s{ratio}",
     )
     return figure
 
 
-def goodput_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
+def goodput_by_class(run: Run) -> Figure | None:
     """Draws figure 3(d)-(f): the mean goodput of each class in each window."""
     if not run.summary.classes:
         return None
@@ -161,8 +155,7 @@ def goodput_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     if all((window.start_s, window.end_s) != (whole.start_s, whole.end_s) for window in windows):
         windows.append(whole)
     groups_inches = max(1.4, 0.3 * len(shown_groups(run)))
-    legend = 0.6 + legend_inches(len(shown_groups(run)))
-    figure = on.new((3.2 + groups_inches * len(windows), max(3.4, legend)))
+    figure = new((2.4 + groups_inches * len(windows), 3.4))
     axes = figure.subplots()
     groups = []
     colours = run_colours(run)
@@ -190,18 +183,16 @@ def goodput_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
     compare = run.summary.compare
     compared = "" if compare is None else f"; ratio: {' over '.join(compare.groups)}"
     heading(figure, f"{run.summary.name}: mean goodput per {noun(run)}{compared}")
-    figure.legend(loc="outside right center")
     return figure
 
 
-def goodput_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
+def goodput_by_flow(run: Run) -> Figure | None:
     """Draws the mean goodput of every flow as a bar. Flows of a group stand together."""
     order = {flow: place for place, flow in enumerate(run.group_of)}
     flows = run.table("flows").sort(pl.col("flow").replace_strict(order, default=len(order)))
     if not 1 < flows.height <= MOST_CURVES:
         return None
-    legend = 0.6 + legend_inches(len(run.groups))
-    figure = on.new((2.2 + 0.42 * flows.height, max(3.2, legend)))
+    figure = new((2.2 + 0.42 * flows.height, 3.2))
     axes = figure.subplots()
     for group in run.groups:
         places = flows["flow"].is_in(list(group.flows)).arg_true()
@@ -211,9 +202,7 @@ def goodput_by_flow(run: Run, on: Canvas = OWN) -> Figure | None:
     if run.fair_bps is not None:
         axes.axhline(run.fair_bps / 1e6, color="black", ls=":", lw=1, label="an equal share")
     names = [f"{src} #{flow}" for src, flow in flows["src", "flow"].rows()]
-    turned: Any = {"rotation": 60, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
-    axes.set_xticks(range(flows.height), names, **turned)
+    name_ticks(axes, names)
     axes.set(xlim=(-0.6, flows.height - 0.4), ylabel="goodput (Mbps)")
     heading(figure, f"{run.summary.name}: goodput of every flow")
-    figure.legend(loc="outside right center")
     return figure

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from outcast.analysis.compiled import I64, Array
 from outcast.records.run import Run
-from outcast.view.figures.style import OWN, Canvas, heading, log_scale
+from outcast.view.figures.style import heading, log_scale, new
 from outcast.view.palette import GREY, port_colours, run_colours
 
 LEAST_PACKETS = 100
@@ -21,7 +21,7 @@ MOST_PORTS = 6
 """Inputs in the figure; those with the most packets are chosen, and at least LEAST_PACKETS."""
 
 
-def gaps_and_batches(run: Run, on: Canvas = OWN) -> Figure | None:
+def gaps_and_batches(run: Run) -> Figure | None:
     """Draws gaps between the packets of each input of the first bottleneck, and their batches."""
     record = run.manifest.bottlenecks[0]
     seen = (
@@ -40,8 +40,8 @@ def gaps_and_batches(run: Run, on: Canvas = OWN) -> Figure | None:
     ports = sorted(came, key=lambda port: came[port].size, reverse=True)[:MOST_PORTS]
     out_ns = seen["t_out"].drop_nulls().sort().to_numpy()
     colours = port_colours({port: run.port_groups(port) for port in ports}, run_colours(run))
-    figure = on.new((8.4, 3.6))
-    first, second = on.beside(figure, 2)
+    figure = new((8.4, 3.6))
+    first, second = figure.subplots(1, 2)
     for port in sorted(ports):
         label, colour = run.port_label(port), colours[port]
         _gaps(first, came[port], run.frame_ns, label, colour)
@@ -55,8 +55,6 @@ def gaps_and_batches(run: Run, on: Canvas = OWN) -> Figure | None:
     log_scale(second, "x")
     second.set(xlim=(1, None), ylim=(0, 102), xlabel="size of the batch (packets)")
     second.set(ylabel="packets in batches of this size\nor a larger one (%)")
-    handles, labels = first.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
     number = seen["ingress"].n_unique()
     inputs = "the inputs" if number == len(ports) else f"{len(ports)} of {number} inputs"
     heading(figure, f"{run.summary.name}: gaps and batches at {inputs} of {record.egress}")

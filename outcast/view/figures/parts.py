@@ -6,20 +6,20 @@ The figures of a run, a sweep and a reproduction are built from these functions.
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from outcast.analysis.compiled import Array
 from outcast.analysis.statistics import Interval
 from outcast.records.flows import BottleneckRecord
 from outcast.records.run import FlowsOfGroup, Run
 from outcast.records.summary import Summary
-from outcast.view.events import Moment
-from outcast.view.figures.style import Canvas, log_scale
+from outcast.view.events import Moment, doubt_bytes
+from outcast.view.figures.style import log_scale, name_ticks, new
 from outcast.view.palette import GREY
 
 MOST_GROUPS = 24
@@ -84,10 +84,12 @@ def bounds(intervals: Sequence[Interval], factor: float = 1.0) -> tuple[Array, A
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    """Draws curves in the order given. The last one is on top."""
-    for line in lines:
+    """Draws curves. The first one is on top."""
+    for place, line in enumerate(lines):
+        order = 3 - place / len(lines)
         if line.low is not None and line.high is not None:
-            axes.fill_between(line.x, line.low, line.high, color=line.colour, alpha=0.2, lw=0)
+            band = line.x, line.low, line.high
+            axes.fill_between(*band, color=line.colour, alpha=0.2, lw=0, zorder=order)
         axes.plot(
             line.x,
             line.y,
@@ -99,6 +101,7 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
             clip_on=len(line.x) > 1,
             markersize=4,
             label=line.label,
+            zorder=order,
             drawstyle="steps-post" if line.steps else "default",
         )
 
@@ -128,7 +131,7 @@ def draw_bars(
             box = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"}
             words = [f"{of:,.0f}" if of >= 99.95 else f"{of:.3g}" for of in group.heights]
             axes.bar_label(drawn, words, padding=2, fontsize=8, bbox=box, zorder=5)
-    axes.set_xticks(range(len(ticks)), ticks)
+    name_ticks(axes, ticks)
 
 
 def draw_shares(
@@ -170,6 +173,14 @@ def lane_inches(lanes: int) -> float:
     return 0.15 * max(0, lanes - 6)
 
 
+def draw_doubt(axes: Axes, run: Run, record: BottleneckRecord, x: Any, y: Any) -> None:
+    """Draws by how much a queue in KiB may be wrong, with which it can seem above its limit."""
+    doubt = doubt_bytes(run, record) / 1024
+    look: Any = {"color": GREY, "alpha": 0.4, "lw": 0, "step": "post"}
+    words = f"what stamps leave open: {doubt:.3g} KiB"
+    axes.fill_between(x, np.maximum(0, y - doubt), y + doubt, **look, label=words)
+
+
 MOST_OUTPUTS = 4
 """The most output ports in one figure."""
 
@@ -177,24 +188,21 @@ MOST_OUTPUTS = 4
 def of_each_output(
     run: Run,
     records: Sequence[BottleneckRecord],
-    draw: Callable[[Run, BottleneckRecord, Canvas], Figure],
+    draw: Callable[[Run, BottleneckRecord, SubFigure], None],
     inches: tuple[float, float],
-    on: Canvas,
 ) -> Figure:
     """Draws the same figure for every output of `ways`; of many, for those that lost most."""
     lost: Counter[str] = Counter()
     for key, way in run.ways.items():
         lost[way.egress] += run.summary.drops[key].dropped
     most = sorted(lost, key=lambda port: -lost[port])[:MOST_OUTPUTS]
-    drawn = [record for record in records if record.egress in most]
-    if len(drawn) < 2:
-        return draw(run, (drawn or records)[0], on)
-    figure = on.new((inches[0], inches[1] * len(drawn)))
+    drawn = [record for record in records if record.egress in most] or [*records[:1]]
+    figure = new((inches[0], inches[1] * len(drawn)))
     if len(most) < len(lost):
         figure.supxlabel(f"the {len(most)} of {len(lost)} output ports that lost most")
-    parts: Any = figure.subfigures(len(drawn), 1)
+    parts: Any = figure.subfigures(len(drawn), 1, squeeze=False)[:, 0]
     for part, record in zip(parts, drawn, strict=True):
-        draw(run, record, replace(on, figure=part))
+        draw(run, record, part)
     return figure
 
 
@@ -218,13 +226,13 @@ def mark_left_out(figure: Figure, summary: Summary) -> None:
     if summary.interval == "whole":
         return
     why = "analysis.from and to" if summary.interval == "asked" else "not all flows active"
-    panels = _panels_of_all(figure, summary.duration_s)
-    for axes in panels:
+    label: str | None = f"left out of the summary ({why})"
+    for axes in _panels_of_all(figure, summary.duration_s):
         for start_s, end_s in ((0, summary.start_s), (summary.end_s, summary.duration_s)):
             if start_s < end_s:
-                axes.axvspan(start_s, end_s, color=GREY, alpha=0.25, lw=0, zorder=0)
-    if panels:
-        _add_below(panels[-1], f"grey: left out of the summary ({why})")
+                look: Any = {"color": GREY, "alpha": 0.25, "lw": 0, "zorder": 0, "label": label}
+                axes.axvspan(start_s, end_s, **look)
+                label = None
 
 
 def mark_events(figure: Figure, events: Sequence[Moment], duration_s: float) -> None:
@@ -235,27 +243,24 @@ def mark_events(figure: Figure, events: Sequence[Moment], duration_s: float) -> 
     panels = _panels_of_all(figure, duration_s)
     if not events or not panels:
         return
+    label = "event" if len(events) == 1 else f"{len(events)} events"
     for axes in panels:
         for event in events:
-            axes.axvline(event.t_s, color=GREY, linestyle=":", linewidth=1, zorder=2.5)
+            look: Any = {"color": GREY, "linestyle": ":", "linewidth": 1, "zorder": 2.5}
+            axes.axvline(event.t_s, **look, label=label)
             if event.down_until_s is not None:
                 axes.axvspan(event.t_s, event.down_until_s, color=GREY, alpha=0.2, lw=0, zorder=0)
     if len(events) > MOST_NAMED_EVENTS:
-        _add_below(panels[-1], f"dotted: {len(events)} events")
         return
     box = {"boxstyle": "circle,pad=0.15", "fc": "white", "ec": GREY, "lw": 0.6}
-    look: Any = {"fontsize": 7, "bbox": box, "zorder": 50, "ha": "center", "va": "center"}
+    letters: Any = {"fontsize": 7, "bbox": box, "zorder": 50, "ha": "center", "va": "center"}
     where: Any = {"xycoords": ("data", "axes fraction"), "annotation_clip": False}
     for number, event in enumerate(events, 1):
-        panels[0].annotate(str(number), (event.t_s, 1), **where, **look)
+        panels[0].annotate(str(number), (event.t_s, 1), **where, **letters)
     listed = [f"({number}) {event.text}" for number, event in enumerate(events, 1)]
     lines = textwrap.wrap("   ".join(listed), width=int(figure.bbox.width / figure.dpi * 15))
-    _add_below(panels[-1], "\n".join(lines))
-
-
-def _add_below(axes: Axes, text: str) -> None:
-    """Adds lines to the label of the x axis, because a legend may stand below that."""
-    axes.set_xlabel(f"{axes.get_xlabel()}\n{text}")
+    # A legend may stand below the label of the x axis.
+    panels[-1].set_xlabel("\n".join([panels[-1].get_xlabel(), *lines]))
 
 
 def set_amounts(axes: Axes, amounts: Sequence[float], labels: Sequence[str]) -> None:
@@ -272,8 +277,3 @@ def shown_groups(run: Run) -> list[FlowsOfGroup]:
     if run.marked is not None and all(group.label != run.marked for group in first):
         first[-1] = next(group for group in run.groups if group.label == run.marked)
     return first
-
-
-def legend_inches(entries: int, columns: int = 1) -> float:
-    """The height of a legend of so many entries."""
-    return 0.24 * -(-entries // columns)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from outcast.analysis.compiled import Array
 from outcast.analysis.measure.phase import Contests, contests
@@ -15,7 +15,7 @@ from outcast.records.link_rate import steps_of
 from outcast.records.run import Run
 from outcast.units import round_time
 from outcast.view.figures.parts import of_each_output
-from outcast.view.figures.style import OWN, Canvas, heading
+from outcast.view.figures.style import heading
 from outcast.view.palette import port_colours, run_colours
 
 LEAST_LOST = 10
@@ -30,7 +30,7 @@ FORWARDED, LOST = (0.35, 0.7), (0.8, 1.15)
 """The rings of packets that were forwarded and lost, each from the run's start to its end."""
 
 
-def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
+def arrivals_in_a_packet_time(run: Run) -> Figure | None:
     """Draws where in a packet time packets reached the full queue, and which of them were lost."""
     found = {
         record.egress: seen
@@ -40,51 +40,34 @@ def arrivals_in_a_packet_time(run: Run, on: Canvas = OWN) -> Figure | None:
     records = [record for record in run.manifest.bottlenecks if record.egress in found]
     if not records:
         return None
-    most = max(map(len, found.values()))
-    inches = (4.2 * most, 5.8) if on.wide_inches is None else (on.wide_inches, 2.1 * most + 0.4)
 
-    def clocks(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
-        return _clocks(run, record, found[record.egress], on)
+    def clocks(run: Run, record: BottleneckRecord, figure: SubFigure) -> None:
+        _clocks(run, record, found[record.egress], figure)
 
-    return of_each_output(run, records, clocks, inches, on)
+    return of_each_output(run, records, clocks, (4.2 * max(map(len, found.values())), 5.6))
 
 
-def _clocks(run: Run, record: BottleneckRecord, seen: Mapping[str, Contests], on: Canvas) -> Figure:
+def _clocks(
+    run: Run, record: BottleneckRecord, seen: Mapping[str, Contests], figure: SubFigure
+) -> None:
     ports = ports_shown(seen)
     colours = port_colours({port: run.port_groups(port) for port in ports}, run_colours(run))
-    narrow = on.wide_inches is not None
-    rows, columns = (len(ports), 1) if narrow else (1, len(ports))
-    figure = on.new((4.2 * columns, 2.1 * rows + 0.4 if narrow else 5.8))
-    # Room for the clocks' labels, which stand outside of what the layout knows.
-    heights = [0.1, 1, 0.1] if narrow else [0.04, 1, 0.12]
-    grid = figure.add_gridspec(3 * rows, columns, height_ratios=heights * rows, wspace=0.15)
-    panels = [
-        figure.add_subplot(grid[3 * row + 1, column], projection="polar")
-        for row in range(rows)
-        for column in range(columns)
-    ]
+    panels = figure.subplots(1, len(ports), subplot_kw={"projection": "polar"}, squeeze=False)[0]
     for axes, port in zip(panels, ports, strict=True):
         _clock(axes)
-        _dots(axes, seen[port], colours[port], 3 if narrow else 9)
+        _dots(axes, seen[port], colours[port])
         shares = [seen[port].lost_share(second) for second in (True, False)]
         after, first = ("none" if share is None else f"{share:.0%}" for share in shares)
         what = (
             f"lost: {first} of the packets that came first in their packet time, {after} of those "
             "that came after another port's packet"
         )
-        lines = textwrap.wrap(what, 23 if narrow else 45)
-        axes.set_xlabel("\n".join([run.port_label(port), *lines]))
-        if narrow:
-            axes.xaxis.label.set(ha="left", va="center")
-            axes.xaxis.set_label_coords(1.42, 0.5)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2)
+        axes.set_xlabel("\n".join([run.port_label(port), *textwrap.wrap(what, 45)]))
     heading(
         figure,
         f"{run.summary.name}: who takes the free place at {record.egress}?\n"
-        f"arrivals at the full queue,\nwithin {packet_time(run, record)}",
+        f"arrivals at the full queue, within {packet_time(run, record)}",
     )
-    return figure
 
 
 def packet_time(run: Run, record: BottleneckRecord) -> str:
@@ -152,9 +135,9 @@ def _clock(axes: Axes) -> None:
     axes.set_yticks([])
     axes.grid(False)
     axes.spines["polar"].set_visible(False)
-    axes.set_xticks(np.arange(4) * np.pi / 2, ["a packet leaves", "1/4", "1/2", "3/4"])
+    axes.set_xticks(np.arange(4) * np.pi / 2, ["0", "1/4", "1/2", "3/4"])
     axes.tick_params(labelsize=8)
-    axes.plot([0, 0], [0, 1.2], color="black", lw=0.8)
+    axes.plot([0, 0], [0, 1.2], color="black", lw=0.8, label="a packet leaves")
 
 
 def ring(seen: Contests, lost: bool) -> tuple[Array, Array]:
@@ -169,12 +152,12 @@ def ring(seen: Contests, lost: bool) -> tuple[Array, Array]:
     return 2 * np.pi * seen.phase[rows], low + (high - low) * done
 
 
-def _dots(axes: Axes, seen: Contests, colour: str, area: float) -> None:
+def _dots(axes: Axes, seen: Contests, colour: str) -> None:
     for lost, dot, shade, label in (
         (False, "o", colour, "forwarded (inner ring)"),
         (True, "x", "black", "lost (outer ring)"),
     ):
         axes.scatter(
             *ring(seen, lost),
-            s=area, linewidths=0.8, marker=dot, color=shade, alpha=0.7, label=label,
+            s=9, linewidths=0.8, marker=dot, color=shade, alpha=0.7, label=label,
         )  # fmt: skip

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from outcast.errors import InputError
 from outcast.records.flows import BottleneckRecord
@@ -17,15 +17,17 @@ from outcast.view.figures.parts import (
     MOST_LANES,
     Marks,
     busiest,
+    draw_doubt,
     draw_lanes,
     lane_inches,
     of_each_output,
 )
-from outcast.view.figures.style import OWN, Canvas, nothing, save, styled, time_unit
+from outcast.view.figures.style import legend_below, new, nothing, save, styled, time_unit
 from outcast.view.palette import DEPARTED, DROPPED, FORWARDED, GREY, VERMILION
 
 EVENTS = (("enqueue", "^", FORWARDED), ("drop", "x", DROPPED), ("dequeue", "v", DEPARTED))
 """The events of a queue, each with its mark and colour."""
+_INCHES = (9.0, 4.2)
 UNITS = {"queue_bytes": (1024, "KiB"), "queue_packets": (1, "packets")}
 """The columns of a queue's length, each with its divisor and unit in a figure."""
 
@@ -54,27 +56,32 @@ def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Pa
         )
         title = f"{run.summary.name}: queue of {record.egress} around {around_ns / 1e9:g} s"
         try:
-            save(_queue(run, record, (low, high), middle, "", title, OWN), path)
+            figure = new(_INCHES)
+            _queue(figure, run, record, (low, high), middle, "", title)
+            legend_below(figure)
+            save(figure, path)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise InputError(f"{path}: cannot be written: {reason}") from None
 
 
-def queue_in_blackout(run: Run, on: Canvas = OWN) -> Figure:
+def queue_in_blackout(run: Run) -> Figure:
     """Draws figure 12: each studied queue's length and events around its densest blackout.
 
     Without a blackout, it draws them around the time at which the queue was longest.
     """
     records = run.manifest.bottlenecks
     lanes = min(MOST_LANES, max(len(record.ingress) for record in records))
-    return of_each_output(run, records, _densest, (9, 4.2 + 2 * lane_inches(lanes)), on)
+    width, height = _INCHES
+    return of_each_output(run, records, _densest, (width, height + 2 * lane_inches(lanes)))
 
 
-def _densest(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
+def _densest(run: Run, record: BottleneckRecord, figure: SubFigure) -> None:
     rows = ((port, worst_blackout(run, port, record.egress)) for port in record.ingress)
     worst = [(port, row) for port, row in rows if row is not None]
     if not worst:
-        return _longest_queue(run, record, on)
+        _longest_queue(run, record, figure)
+        return
     port, row = max(worst, key=lambda item: (bool(item[1]["dense"]), int(item[1]["drops"])))
     title = (
         f"{run.summary.name}: queue of {record.egress} in the densest blackout, of "
@@ -89,11 +96,9 @@ def _densest(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
         (time_ns - run.manifest.traffic.t_start_ns) / 1e6 for time_ns in (row["t_start"], zero_ns)
     )
     since = f"the first of these drops, at {refused_ms:.4f} ms;\nit came in at {came_ms:.4f} ms"
-    figure = _queue(run, record, (low, high), zero_ns, since, title, on)
-    upper = figure.axes[0]
+    upper = _queue(figure, run, record, (low, high), zero_ns, since, title)
     scale, _ = time_unit(high - low)
-    upper.axvspan(0, (end_ns - zero_ns) / scale, color=GREY, alpha=0.15, lw=0)
-    return figure
+    upper.axvspan(0, (end_ns - zero_ns) / scale, color=GREY, alpha=0.15, lw=0, label="blackout")
 
 
 def _refused_ns(run: Run, record: BottleneckRecord, port: str, came_ns: int) -> int:
@@ -105,7 +110,7 @@ def _refused_ns(run: Run, record: BottleneckRecord, port: str, came_ns: int) -> 
     return int(drops.select(pl.min("t")).collect().item())
 
 
-def _longest_queue(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
+def _longest_queue(run: Run, record: BottleneckRecord, figure: SubFigure) -> None:
     """Draws where the queue was longest within the interval."""
     begin_ns = run.manifest.traffic.t_start_ns
     low, high = (begin_ns + round(at_s * 1e9) for at_s in (run.summary.start_s, run.summary.end_s))
@@ -118,39 +123,41 @@ def _longest_queue(run: Run, record: BottleneckRecord, on: Canvas) -> Figure:
         .collect()
     )
     if not longest.height:
-        figure = on.new((9, 4.2))
         nothing(figure.subplots(), f"no packet at {record.egress}")
-        return figure
+        return
     t_ns = int(longest.item())
     half_ns = ZOOM_PACKETS * run.frame_ns_at(record) // 2
     title = f"{run.summary.name}: queue of {record.egress} when it was longest; no blackout counts"
-    return _queue(run, record, (t_ns - half_ns, t_ns + half_ns), t_ns, "", title, on)
+    _queue(figure, run, record, (t_ns - half_ns, t_ns + half_ns), t_ns, "", title)
 
 
 def _queue(
+    figure: Figure | SubFigure,
     run: Run,
     record: BottleneckRecord,
     span: tuple[int, int],
     zero_ns: int,
     since: str,
     title: str,
-    on: Canvas,
-) -> Figure:
-    """Draws an output's queue over a span of time, with a mark for every event."""
+) -> Axes:
+    """Draws an output's queue over a span of time, with a mark for every event.
+
+    Returns the panel of its length.
+    """
     low, high = span
     scale, unit = time_unit(high - low)
     events = queue_events(run, record, span)
     counts = events.filter(pl.col("lane") != record.egress)["lane"].value_counts()
     inputs = busiest(record.ingress, dict(counts.iter_rows()))
-    figure = on.new((9, 4.2 + 2 * lane_inches(len(inputs))))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2.2, 0.5 + 0.42 * len(inputs)])
     draw_length(upper, events, zero_ns, scale, "queue_bytes")
     if record.queue.limit_bytes:
         limit = record.queue.limit_bytes / 1024
-        upper.axhline(limit, color=VERMILION, linestyle="--", linewidth=1)
-        text = f"limit\n{format(limit, '.4g' if limit < 9999.5 else ',.0f')} KiB"
-        look: Any = {"xycoords": ("axes fraction", "data"), "ha": "left", "va": "center"}
-        upper.annotate(text, (1.005, limit), fontsize=8, color=VERMILION, **look)
+        words = f"limit: {format(limit, '.4g' if limit < 9999.5 else ',.0f')} KiB"
+        upper.axhline(limit, color=VERMILION, linestyle="--", linewidth=1, label=words)
+        x, y = upper.lines[0].get_data()
+        if np.max(y, initial=0) > limit:
+            draw_doubt(upper, run, record, x, y)
     if record.queue.drops == "later":
         upper.set_ylabel(f"{upper.get_ylabel()},\nof what it forwarded")
     upper.set_title(title, fontsize=9)
@@ -161,7 +168,8 @@ def _queue(
     if len(inputs) < len(record.ingress):
         most = f"\nthe {len(inputs)} of {len(record.ingress)} input ports with most packets here"
     lower.set_xlabel(f"time ({unit}) after {since or f'{at_s:.6f} s'}{most}")
-    return figure
+    panel: Axes = upper
+    return panel
 
 
 def queue_events(run: Run, record: BottleneckRecord, span_ns: tuple[int, int]) -> pl.DataFrame:
@@ -196,7 +204,7 @@ def draw_length(axes: Axes, events: pl.DataFrame, zero_ns: int, scale: float, co
     """Draws a queue's length. Time counts from `zero_ns` in units of `scale` nanoseconds."""
     divisor, unit = UNITS[column]
     x, y = (events["t"].to_numpy() - zero_ns) / scale, events[column].to_numpy() / divisor
-    axes.step(x, y, where="post", color="black", linewidth=1)
+    axes.step(x, y, where="post", color="black", linewidth=1, label="queue")
     axes.set_ylabel(f"queue ({unit})")
 
 
@@ -213,6 +221,3 @@ def draw_events(
     draw_lanes(axes, lanes, marks)
     for place in range(len(lanes)):
         axes.axhline(place, color=GREY, linewidth=0.4, zorder=0)
-    axes.legend(
-        loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0, handletextpad=0.2
-    )

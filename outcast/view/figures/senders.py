@@ -4,7 +4,6 @@ Round trips are figure 2(b) of the Outcast paper. Congestion windows are figure 
 paper. Timeouts, with the time waiting for them, are its figure 9.
 """
 
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -17,9 +16,9 @@ from outcast.records.flows import FlowRecord
 from outcast.records.run import Run
 from outcast.records.socket_samples import while_active
 from outcast.view import sender_series
-from outcast.view.figures.parts import DASHES, Line, draw_lines, legend_inches, shown_groups
-from outcast.view.figures.style import OWN, Canvas, heading
-from outcast.view.palette import GREY, run_colours
+from outcast.view.figures.parts import Line, draw_lines, shown_groups
+from outcast.view.figures.style import heading, name_ticks, new
+from outcast.view.palette import GREY, run_colours, shaded
 from outcast.view.summary_words import noun, rto_share
 
 MOST_LINES = 6
@@ -38,7 +37,7 @@ def flow_label(run: Run, flow: FlowRecord) -> str:
     return f"{flow.src} #{flow.flow}, {title(run.group_of[flow.flow], used)}"
 
 
-def rtt_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
+def rtt_over_time(run: Run) -> Figure | None:
     """Draws figure 2(b): the round trips of each group over time."""
     captured = "rtt" in run.tables
     lines = captured_rtt_lines(run, run.scan("rtt")) if captured else _smoothed_rtt_lines(run)
@@ -46,19 +45,15 @@ def rtt_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
         return None
     how = "captured, input port to receiver and back" if captured else "smoothed, by senders"
     title = f"{run.summary.name}: round trips of each {noun(run)} ({how})"
-    return _over_time(run, lines, "round trip (ms)", title, on, backwards=True)
+    return _over_time(run, lines, "round trip (ms)", title)
 
 
-def _over_time(
-    run: Run, lines: list[Line], what: str, title: str, on: Canvas, *, backwards: bool
-) -> Figure:
-    figure = on.new((8, 2.8 + max(0.4, legend_inches(len(lines), columns=3))))
+def _over_time(run: Run, lines: list[Line], what: str, title: str) -> Figure:
+    figure = new((8, 2.8))
     axes = figure.subplots()
     draw_lines(axes, lines)
     axes.set(xlim=(0, run.summary.duration_s), ylim=(0, None), xlabel="time (s)", ylabel=what)
     heading(figure, title)
-    # Groups are drawn from the last to the first, which is then on top.
-    figure.legend(loc="outside lower center", ncols=3, reverse=backwards)
     return figure
 
 
@@ -90,16 +85,12 @@ def window_lines(run: Run) -> list[Line]:
     frame = _points(run, "cwnd") if in_full else _sampled(run, "cwnd")
     if many or frame.is_empty():
         return _group_bands(run, frame)
-    colours = run_colours(run)
-    seen: Counter[str] = Counter()
+    colours = shaded(run.group_of, run_colours(run))
     lines = []
     for flow in run.manifest.flows:
         x, y = (frame.filter(flow=flow.flow)[name].to_numpy() for name in ("t", "value"))
-        group = run.group_of[flow.flow]
-        dash = DASHES[seen[group] % len(DASHES)]
-        seen[group] += 1
         label = flow_label(run, flow)
-        lines.append(Line(label, colours[group], x, y, width=1, steps=True, dash=dash))
+        lines.append(Line(label, colours[flow.flow], x, y, width=1, steps=True))
     return lines
 
 
@@ -142,7 +133,7 @@ def _group_bands(
     """
     lines = []
     colours = run_colours(run)
-    for group in reversed(shown_groups(run)):
+    for group in shown_groups(run):
         flows, colour = group.flows, colours[group.label]
         if frame.is_empty():
             continue
@@ -173,7 +164,7 @@ def _group_bands(
     return lines
 
 
-def windows_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
+def windows_over_time(run: Run) -> Figure | None:
     """Draws TCPRand's figure 17: congestion windows over time."""
     lines = window_lines(run)
     if not lines:
@@ -184,11 +175,10 @@ def windows_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     if synchronisation is not None:
         pairs = "correlation" if synchronisation.flows == 2 else "mean correlation of two flows"
         title += f"; {pairs} {synchronisation.mean:.2f}"
-    grouped = len(run.manifest.flows) > MOST_LINES
-    return _over_time(run, lines, "congestion window (segments)", title, on, backwards=grouped)
+    return _over_time(run, lines, "congestion window (segments)", title)
 
 
-def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
+def timeouts_by_class(run: Run) -> Figure | None:
     """Draws TCPRand's figure 9: a flow's timeouts, and its time waiting for timeouts."""
     if not run.groups or not run.manifest.tells_senders:
         return None
@@ -203,13 +193,13 @@ def timeouts_by_class(run: Run, on: Canvas = OWN) -> Figure | None:
         shares.append(100 * (rto_share(run.summary, part) or 0))
     if not any(counts + shares):
         return None
-    figure = on.new((max(7, 1.6 * len(groups)), 3))
+    figure = new((max(7, 1.6 * len(groups)), 3))
     of_shown = [colours[group.label] for group in groups]
     told = (("timeouts of a flow", counts), ("time waiting for timeouts (%)", shares))
     for axes, (what, values) in zip(figure.subplots(1, 2), told, strict=True):
         bars = axes.bar(np.arange(len(groups)), values, 0.6, color=of_shown)
         axes.bar_label(bars, fmt="{:.3g}", padding=2, fontsize=8)
-        axes.set_xticks(range(len(groups)), [group.title for group in groups])
+        name_ticks(axes, [group.title for group in groups])
         axes.set_ylabel(what)
         axes.margins(y=0.15)
         axes.set_ylim(0, None)

@@ -3,26 +3,26 @@
 import io
 import logging
 import re
+import textwrap
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
-from matplotlib.figure import Figure, FigureBase
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, LogFormatter
 from PIL import Image
 
 from outcast import files
-from outcast.errors import ConfigError, InputError
+from outcast.errors import InputError
 from outcast.view.palette import GREY
 
 STYLE: dict[Any, Any] = {
@@ -56,6 +56,7 @@ _PIXELS_PER_INCH = 300
 _SHORT = 14
 _NO_GLYPH = "Glyph .* missing"
 """A box stands for a letter that the font lacks."""
+_NO_ROOM = "constrained_layout not applied"
 
 
 # Of the fonts for formulas Debian's matplotlib has few, and no figure uses others.
@@ -109,79 +110,9 @@ class ShownFigure(Figure):
             super().savefig(*args, **options)
 
 
-class _Borrowed(Figure):
-    """Stands for the caller's axes as a figure of one panel, without a heading of its own."""
-
-    def __init__(self, axes: Axes) -> None:
-        super().__init__()
-        self._borrowed = axes
-
-    # matplotlib's own Figure overrides the attribute of artists in this way.
-    @property  # type: ignore[misc]
-    def axes(self) -> list[Axes]:  # type: ignore[override]
-        """The caller's axes."""
-        return [self._borrowed] if hasattr(self, "_borrowed") else []
-
-    def subplots(self, nrows: int = 1, ncols: int = 1, **options: Any) -> Any:
-        """Returns the caller's axes. Raises ConfigError if the picture has several panels."""
-        if nrows * ncols != 1:
-            raise _several_panels()
-        return self._borrowed if options.get("squeeze", True) else np.array([[self._borrowed]])
-
-    def subfigures(self, *_args: Any, **_options: Any) -> Any:
-        """Raises ConfigError, because a picture of subfigures has several panels."""
-        raise _several_panels()
-
-    def suptitle(self, *_args: Any, **_options: Any) -> Any:
-        """Does nothing, because the caller's figure has its own heading."""
-
-    def legend(self, *args: Any, **options: Any) -> Any:
-        """Puts the legend into the axes, because what is outside belongs to the caller."""
-        return self._borrowed.legend(*args, **{**options, "loc": "best", "ncols": 1})
-
-
-def _several_panels() -> ConfigError:
-    return ConfigError(
-        "ax=: this figure has several panels; allowed are figures of one panel, and figure= takes "
-        "a matplotlib figure or subfigure for any"
-    )
-
-
-@dataclass(frozen=True)
-class Canvas:
-    """Where a picture is drawn: on a figure of its own, if need be so wide, or on the caller's."""
-
-    axes: Axes | None = None
-    figure: FigureBase | None = None
-    wide_inches: float | None = None
-
-    def new(self, inches: tuple[float, float]) -> Figure:
-        """Returns the figure to draw on, which has no panels yet; a new one has this size."""
-        if self.axes is not None:
-            return _Borrowed(self.axes)
-        if self.figure is not None:
-            if self.figure.axes:
-                raise ConfigError("figure=: it has axes already; allowed is an empty one")
-            if isinstance(self.figure, Figure) and self.figure.get_layout_engine() is None:
-                # Legends outside of the panels need it.
-                self.figure.set_layout_engine("constrained")
-            # A SubFigure has every method of a Figure that pictures use.
-            return cast(Figure, self.figure)
-        return ShownFigure(figsize=(self.wide_inches or inches[0], inches[1]), layout="constrained")
-
-    def beside(self, figure: Figure, count: int) -> list[Axes]:
-        """Returns panels side by side; where the width is given, one below another."""
-        if self.wide_inches is None:
-            return list(figure.subplots(1, count, squeeze=False)[0])
-        whole = figure.get_figure(root=True)
-        assert whole is not None
-        # Of a part of a figure the bounding box tells its share.
-        more = figure.bbox.height / whole.bbox.height * (count - 1)
-        whole.set_figheight(whole.get_figheight() * (1 + more))
-        return list(figure.subplots(count, 1, squeeze=False)[:, 0])
-
-
-OWN = Canvas()
+def new(inches: tuple[float, float]) -> Figure:
+    """Returns a figure without panels, of this width and height."""
+    return ShownFigure(figsize=inches, layout="constrained")
 
 
 def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
@@ -190,7 +121,7 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
     `dpi` is that of a PNG, and of what a vector file holds as pixels, which has 300 or more.
 
     Raises:
-        ValueError: the ending is none of FORMATS, or the figure is too small for what it shows.
+        ValueError: the ending is none of FORMATS.
         OSError: the file cannot be written.
     """
     kind = path.suffix[1:].lower()
@@ -201,21 +132,24 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
         _rasterize(figure)
         dpi = max(dpi, _PIXELS_PER_INCH)
     with files.writing(path) as stream, styled(), warnings.catch_warnings():
-        warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
         warnings.filterwarnings("ignore", _NO_GLYPH, UserWarning)
+        warnings.filterwarnings("error", _NO_ROOM, UserWarning)
         try:
-            if kind == "svg":
-                stream.write(as_svg(figure, dpi, outlines=True))
-            else:
-                how: dict[str, Any] = {"pil_kwargs": _PNG} if kind == "png" else {}
-                figure.savefig(stream, format=kind, metadata=_METADATA[kind], dpi=dpi, **how)
+            _write(figure, kind, dpi, stream)
         except UserWarning:
-            width, height = figure.get_size_inches()
-            raise ValueError(
-                f"{width:.2g} x {height:.2g} inches are too small for this figure; allowed is a "
-                "larger size, or no title (title off)"
-            ) from None
+            # Names of strangers can be wider than a figure.
+            shorten_labels(figure)
+            warnings.filterwarnings("ignore", _NO_ROOM, UserWarning)
+            _write(figure, kind, dpi, stream)
     return path
+
+
+def _write(figure: Figure, kind: str, dpi: float, stream: BinaryIO) -> None:
+    if kind == "svg":
+        stream.write(as_svg(figure, dpi, outlines=True))
+    else:
+        how: dict[str, Any] = {"pil_kwargs": _PNG} if kind == "png" else {}
+        figure.savefig(stream, format=kind, metadata=_METADATA[kind], dpi=dpi, **how)
 
 
 def shorten_labels(figure: Figure) -> None:
@@ -290,13 +224,46 @@ def nothing(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axes.transAxes)
 
 
-HEADING: dict[str, Any] = {"x": 0.01, "ha": "left", "fontsize": 10, "fontweight": "bold"}
+_EM_INCHES = 0.62 * 10 / 72
+"""The width of a letter of 10 points; few texts have wider ones on average."""
+_HANDLE_INCHES = 0.6
+"""What a legend's entry takes beside its letters."""
 
 
-def heading(figure: Figure, text: str) -> None:
-    """Writes what a picture shows above it, at the left; a line too long for it is broken."""
-    # Text that matplotlib wraps is measured as a formula even where none is drawn.
-    figure.suptitle(text.replace("$", r"\$"), **HEADING, wrap=True, parse_math=True)
+def heading(figure: Figure | SubFigure, text: str) -> None:
+    """Writes what a picture shows above it, at the left; lines too long for it are broken."""
+    most = int(figure.bbox.width / figure.dpi / _EM_INCHES)
+    lines = [part for line in text.split("\n") for part in textwrap.wrap(line, most)]
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10, fontweight="bold")
+
+
+def legend_below(figure: Figure, title: str | None = None) -> None:
+    """Names every labelled curve, bar and mark once below all panels; the figure grows by that."""
+    shown: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            shown.setdefault(label, handle)
+    if shown:
+        wide = figure.bbox.width / figure.dpi
+        fit = int(wide / (max(map(len, shown)) * 0.9 * _EM_INCHES + _HANDLE_INCHES))
+        columns = max(1, min(len(shown), fit))
+        names: Any = {"loc": "outside lower center", "ncols": columns, "title": title or None}
+        figure.legend([*shown.values()], [*shown], **names)
+        lines = -(-len(shown) // columns) + bool(title)
+        figure.set_figheight(figure.get_figheight() + 0.2 * lines)
+
+
+def name_ticks(axes: Axes, names: Sequence[str]) -> None:
+    """Names the places 0, 1, ... along the x axis; names too long for a row are turned."""
+    grid = axes.get_subplotspec()
+    whole = axes.get_figure(root=True)
+    assert whole is not None
+    wide = 0.8 * whole.get_figwidth() / (1 if grid is None else grid.get_gridspec().ncols)
+    letters = sum(max(map(len, name.split("\n"))) + 1 for name in names)
+    turns: dict[str, Any] = {}
+    if letters * 0.9 * _EM_INCHES > wide:
+        turns = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks(range(len(names)), names, **turns)
 
 
 def time_unit(span_ns: int) -> tuple[float, str]:

@@ -3,23 +3,25 @@
 Flow completion times are drawn as figure 11 of the TCPRand paper.
 """
 
+from typing import Any
+
 import polars as pl
 from matplotlib.figure import Figure
 
 from outcast.records.run import Run
 from outcast.records.summary import LONG_BYTES, SHORT_BYTES
-from outcast.view.figures.parts import draw_shares, legend_inches
-from outcast.view.figures.style import OWN, Canvas, heading, log_scale, nothing
-from outcast.view.palette import BLUE, GREEN, VERMILION, series_colour
+from outcast.view.figures.parts import draw_shares
+from outcast.view.figures.style import heading, log_scale, new, nothing
+from outcast.view.palette import ramp, series_colour
 
 _SIZES = (
-    ("short (below 100 KB)", VERMILION, pl.col("size_bytes") < SHORT_BYTES),
-    ("medium", BLUE, pl.col("size_bytes").is_between(SHORT_BYTES, LONG_BYTES)),
-    ("long (above 10 MB)", GREEN, pl.col("size_bytes") > LONG_BYTES),
+    ("short (below 100 KB)", pl.col("size_bytes") < SHORT_BYTES),
+    ("medium", pl.col("size_bytes").is_between(SHORT_BYTES, LONG_BYTES)),
+    ("long (above 10 MB)", pl.col("size_bytes") > LONG_BYTES),
 )
 
 
-def completion_times(run: Run, on: Canvas = OWN) -> Figure | None:
+def completion_times(run: Run) -> Figure | None:
     """Draws the cumulative distribution of completion times by size.
 
     A curve ends below 1 if flows did not finish. Returns None without generated flows.
@@ -30,7 +32,7 @@ def completion_times(run: Run, on: Canvas = OWN) -> Figure | None:
     if table.is_empty():
         return None
     workloads = table["workload"].unique().sort().to_list()
-    figure = on.new((1.2 + 4.2 * len(workloads), 4.2))
+    figure = new((1.2 + 4.2 * len(workloads), 4.2))
     panels = figure.subplots(1, len(workloads), squeeze=False)[0]
     for axes, workload in zip(panels, workloads, strict=True):
         mine = table.filter(pl.col("workload") == workload)
@@ -38,22 +40,22 @@ def completion_times(run: Run, on: Canvas = OWN) -> Figure | None:
         if mine["fct"].drop_nulls().is_empty():
             nothing(axes, "no flow finished")
             continue
-        for size, colour, chosen in _SIZES:
+        for (size, chosen), colour in zip(_SIZES, ramp(len(_SIZES)), strict=True):
             of_size = mine.filter(chosen)
             if of_size.is_empty():
                 continue
             times_ms = of_size["fct"].drop_nulls().to_numpy() / 1e6
-            label = f"{size}: {times_ms.size} of {of_size.height} finished"
+            finished = f"{times_ms.size} of {of_size.height}"
+            label = f"{size}: {finished} of workload {workload} finished"
             draw_shares(axes, times_ms, colour, label, of_size.height)
         log_scale(axes, "x")
         axes.set(xlabel="flow completion time (ms)", ylabel="share of flows")
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.17), fontsize=8)
         axes.grid(alpha=0.25)
     heading(figure, f"{run.summary.name}: flow completion times")
     return figure
 
 
-def execution_times(run: Run, on: Canvas = OWN) -> Figure | None:
+def execution_times(run: Run) -> Figure | None:
     """Draws the cumulative distribution of the times that executions took, a curve per program.
 
     A curve ends below 1 if executions failed. Returns None if no program ran twice.
@@ -65,7 +67,7 @@ def execution_times(run: Run, on: Canvas = OWN) -> Figure | None:
     executed = {name: mine for (name,), mine in of_each.items() if mine.height > 1}
     if not executed:
         return None
-    figure = on.new((5.4, 4.2))
+    figure = new((5.4, 4.2))
     axes = figure.subplots()
     for place, (name, mine) in enumerate(executed.items()):
         well = mine.filter(pl.col("status") == 0, pl.col("ended_by") == "itself")
@@ -73,7 +75,6 @@ def execution_times(run: Run, on: Canvas = OWN) -> Figure | None:
         times_ms = well["duration_ns"].to_numpy() / 1e6
         draw_shares(axes, times_ms, series_colour(place), label, mine.height)
     axes.set(xlabel="time of an execution (ms)", ylabel="share of executions", xlim=(0, None))
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.17), fontsize=8)
     axes.grid(alpha=0.25)
     heading(figure, f"{run.summary.name}: how long programs took")
     return figure
@@ -83,7 +84,7 @@ MOST_PROBES = 8
 """The most probes in the figure, from the first on."""
 
 
-def probe_round_trips(run: Run, on: Canvas = OWN) -> Figure | None:
+def probe_round_trips(run: Run) -> Figure | None:
     """Draws the round trips of probes over time, and which share took no longer.
 
     Packets without an answer are crosses at the top, and make a curve end below 1. A dotted line is
@@ -93,7 +94,7 @@ def probe_round_trips(run: Run, on: Canvas = OWN) -> Figure | None:
     if not probes:
         return None
     table = run.table("probes")
-    figure = on.new((9, 3 + legend_inches(len(probes), columns=2)))
+    figure = new((9, 3))
     over_time, shares = figure.subplots(1, 2, width_ratios=[1.7, 1])
     for place, (number, part) in enumerate(probes):
         mine = table.filter(pl.col("probe") == int(number))
@@ -102,16 +103,17 @@ def probe_round_trips(run: Run, on: Canvas = OWN) -> Figure | None:
         lost = f", {part.lost} lost" if part.lost else ""
         label = f"{part.title}: {part.sent} sent{lost}"
         over_time.plot(answered["t"].to_numpy() / 1e9, rtt_ms, ".", ms=3, color=colour)
-        over_time.axhline(part.base_rtt_ms, color=colour, lw=0.8, linestyle=":")
+        base: Any = {"color": colour, "lw": 0.8, "linestyle": ":"}
+        over_time.axhline(part.base_rtt_ms, **base, label=f"{part.title}: without queues")
         missing = mine.filter(pl.col("rtt_ns").is_null())["t"].to_numpy() / 1e9
         at_the_top = over_time.get_xaxis_transform()
         lost_at = (missing, [0.97] * missing.size, "x")
-        over_time.plot(*lost_at, color=colour, ms=5, transform=at_the_top)
+        named = f"{part.title}: lost" if missing.size else None
+        over_time.plot(*lost_at, color=colour, ms=5, transform=at_the_top, label=named)
         of_interval = answered.filter(run.counts(pl.col("t")))["rtt_ns"].to_numpy() / 1e6
         draw_shares(shares, of_interval, colour, label, part.sent)
     over_time.set(xlim=(0, run.summary.duration_s), xlabel="time (s)", ylabel="round trip (ms)")
     over_time.set(ylim=(0, None))
     shares.set(xlabel="round trip (ms)", ylabel="share of packets", xlim=(0, None))
     heading(figure, f"{run.summary.name}: round trips of probes")
-    figure.legend(*shares.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure

@@ -1,5 +1,7 @@
 """Draws a run with an intervention over the run in which somebody intervened, and its fate."""
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -7,25 +9,25 @@ from matplotlib.figure import Figure
 
 from outcast.records.interventions import WhatIf
 from outcast.records.run import Run
-from outcast.view.figures.style import OWN, Canvas, heading, log_scale
+from outcast.view.figures.style import heading, log_scale, new
 from outcast.view.palette import GREY, run_colours, series_colour
 
 
-def what_if(run: Run, on: Canvas = OWN) -> Figure | None:
+def what_if(run: Run) -> Figure | None:
     """Draws both runs over each other where one had an intervention, and how far that spread."""
     record = run.directory.read_whatif()
     if record is None:
         return None
-    figure = on.new((8, 5))
+    figure = new((8, 5))
     goodput, spread = figure.subplots(2, sharex=True, height_ratios=(3, 2))
     _goodput(run, goodput)
     _spread(run, spread)
     for axes in (goodput, spread):
         if record.parts_ns is not None:
-            axes.axvline(record.parts_ns / 1e9, color=GREY, lw=0.8, ls="--", zorder=0)
+            look: Any = {"color": GREY, "lw": 0.8, "ls": "--", "zorder": 0}
+            axes.axvline(record.parts_ns / 1e9, **look, label="the runs part")
     spread.set(xlim=(0, run.summary.duration_s), xlabel="time (s)")
     heading(figure, f"{run.summary.name}: {_title(record)}")
-    figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 
@@ -73,12 +75,12 @@ def _spread(run: Run, axes: Axes) -> None:
 _SURE = (0.05, 0.95)
 
 
-def probability_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
+def probability_over_time(run: Run) -> Figure | None:
     """Draws the probability of an outcome over the instant from which the noise is drawn anew."""
     decision = run.directory.read_decision()
     if decision is None:
         return None
-    figure = on.new((8, 3))
+    figure = new((8, 3))
     axes = figure.subplots()
     found = decision.instants
     time_ms = np.array([instant.t_ns for instant in found]) / 1e6
@@ -88,10 +90,9 @@ def probability_over_time(run: Run, on: Canvas = OWN) -> Figure | None:
     shares = [instant.probability for instant in found]
     axes.plot(time_ms, shares, color=colour, marker="o", ms=3, label="share of the futures")
     for level in _SURE:
-        axes.axhline(level, color=GREY, lw=0.5, ls=":")
+        axes.axhline(level, color=GREY, lw=0.5, ls=":", label="5 % and 95 %")
     if decision.decided_ns is not None:
         axes.axvline(decision.decided_ns / 1e6, color=GREY, lw=0.8, ls="--", label="decided")
     axes.set(ylim=(-0.03, 1.03), xlabel="noise drawn anew from (ms)", ylabel="probability")
     heading(figure, f"{run.summary.name}: {decision.outcome}")
-    figure.legend(loc="outside lower center", ncols=3)
     return figure

@@ -92,7 +92,7 @@ def _groups(flows: Sequence[FlowRecord]) -> list[str]:
         receivers.setdefault((flow.name, flow.hops, control_of(flow)), []).append(flow.dst)
     return [
         f"{counted(len(ends), 'flow' if control == UDP else 'TCP flow')} "
-        f"({control.upper() if name is None else title(name, [control])}) to "
+        f"({control if name is None else title(name, [control])}) to "
         f"{ends[0] if len(set(ends)) == 1 else f'{len(set(ends))} hosts'} over {hops} links"
         for (name, hops, control), ends in sorted(
             receivers.items(),

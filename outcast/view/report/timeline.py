@@ -15,8 +15,8 @@ from outcast.experiment.engine import properties
 from outcast.plan.addresses import with_port
 from outcast.plan.grouping import controls, title
 from outcast.records.run import Run
-from outcast.view.events import moments
-from outcast.view.palette import PALETTE, flow_colours, run_colours, series_colour
+from outcast.view import palette
+from outcast.view.events import doubt_bytes, moments
 from outcast.view.report import senders
 from outcast.view.report.packed import pack
 from outcast.view.report.senders import Columns, Senders
@@ -90,7 +90,7 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
     resent[following[resent]] = True
     keep, every = thin(dropped, resent, lane, most)
     rows = np.flatnonzero(keep)
-    flows, flow = _flows(run, packets)
+    flows, flow, colours = _flows(run, packets)
     entered = _entered(run, packets)[rows]
     columns = _columns(packets[rows], entered, flow[rows], lane[rows], outputs, first_ns)
     if every > 1:
@@ -102,6 +102,7 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
     chains, again = _chains(run, inputs, first_ns), _pairs(following, known, place)
     tables, text = pack({"packets": columns, "chains": chains, "again": again, **told_columns})
     queues = {record.egress: record.queue for record in run.manifest.bottlenecks}
+    doubts = {record.egress: doubt_bytes(run, record) for record in run.manifest.bottlenecks}
     header: dict[str, Any] = {
         "name": run.manifest.name,
         "first_ns": first_ns - start_ns,
@@ -113,11 +114,16 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         "events": _events(run),
         "inputs": [{"port": port, "label": run.port_label(port)} for port in inputs],
         "outputs": [
-            {"port": port, **{name: getattr(queues.get(port), name, None) for name in _OF_QUEUE}}
+            {
+                "port": port,
+                **{name: getattr(queues.get(port), name, None) for name in _OF_QUEUE},
+                "doubt_bytes": doubts.get(port),
+            }
             for port in outputs
         ],
         "flows": flows,
-        "palette": list(PALETTE),
+        "palette": colours,
+        "colours": {**palette.SENDER_STATES, **palette.SENT_AGAIN},
         "verdicts": list(VERDICTS),
         "notes": list(NOTES),
         "senders": points,
@@ -271,12 +277,13 @@ def _unforeseen(seq: Array, payload: Array, flow: Array) -> Array:
     return (seq - expected + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
-def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array]:
-    """Returns a description of every flow that has packets, and each packet's index into these."""
+def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array, list[str]]:
+    """Returns a description of every flow that has packets, each packet's index, and colours."""
     known = {flow.flow: flow for flow in run.manifest.flows}
-    colours = flow_colours(run.group_of, run_colours(run))
+    planned = palette.shaded(run.group_of, palette.run_colours(run))
     ends_of = pl.col("src", "sport", "dst", "dport")
     seen = packets.lazy().group_by("flow").agg(ends_of.first()).sort("flow").collect()
+    colours = list(dict.fromkeys((*planned.values(), *palette.SERIES)))
     described = []
     for place, (number, src, sport, dst, dport) in enumerate(seen.iter_rows()):
         flow = known.get(number)
@@ -284,7 +291,7 @@ def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array
         described.append(
             {
                 "flow": number,
-                "colour": PALETTE.index(colours.get(number, series_colour(place))),
+                "colour": colours.index(planned.get(number, palette.series_colour(place))),
                 **{"from": ends[0], "to": ends[1]},
                 # A receiver answers many from one port.
                 "label": f"{flow.src} #{flow.flow}" if flow else " to ".join(ends),
@@ -292,4 +299,4 @@ def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array
             }
         )
     places = np.searchsorted(seen["flow"].to_numpy(), packets["flow"].to_numpy())
-    return described, np.asarray(places, np.int64)
+    return described, np.asarray(places, np.int64), colours

@@ -354,6 +354,11 @@ class OutcastPainter {
     const limit = this.header.outputs[row.lane].limit_bytes;
     const top = Math.max(limit || 0, queue.most) * 1.12 || 1;
     const y = (bytes) => row.bottom - (bytes / top) * row.height;
+    const doubt = limit && queue.most > limit ? this.header.outputs[row.lane].doubt_bytes : 0;
+    if (doubt) {
+      g.fillStyle = "#e6e6e6";
+      g.fillRect(0, y(limit + doubt), this.width, y(limit) - y(limit + doubt));
+    }
     g.font = OUTCAST_FONT;
     g.textBaseline = "bottom";
     g.textAlign = "right";
@@ -390,7 +395,8 @@ class OutcastPainter {
       g.setLineDash([]);
     }
     if (peak) {
-      const text = (limit ? "limit " : "most ") + outcastBytesText(peak);
+      let text = (limit ? "limit " : "most ") + outcastBytesText(peak);
+      if (doubt) text += " (grey: stamps leave " + outcastBytesText(doubt) + " open)";
       g.fillStyle = "#ffffffd0";
       g.fillRect(this.width - g.measureText(text).width - 8, y(peak) - 16, 400, 15);
       g.fillStyle = "#7a2c00";

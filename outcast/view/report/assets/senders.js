@@ -3,18 +3,20 @@
 // window with what is in flight, the congestion state, and what was sent again and why.
 
 const OUTCAST_STATES = [
-  { name: "Open", height: 0.15, colour: "#9ab8a6" },
-  { name: "Disorder", height: 0.4, colour: "#c9a227" },
-  { name: "CWR", height: 0.55, colour: "#8a6fb0" },
-  { name: "Recovery", height: 0.78, colour: "#0072b2" },
-  { name: "Loss", height: 1, colour: "#c44e00" },
+  { name: "Open", height: 0.15 },
+  { name: "Disorder", height: 0.4 },
+  { name: "CWR", height: 0.55 },
+  { name: "Recovery", height: 0.78 },
+  { name: "Loss", height: 1 },
 ];
+// The report brings the colours, which figures have too.
+const outcastStateColour = (name) => OUTCAST_STATES.find((one) => one.name === name).colour;
 // The marks of segments sent again; of those that would overlap the first kind is written.
 const OUTCAST_MARKS = [
-  { letter: "T", colour: "#c44e00", meaning: "timeout" },
-  { letter: "A", colour: "#8a5a00", meaning: "after a timeout" },
-  { letter: "P", colour: "#7a3fb0", meaning: "probe" },
-  { letter: "R", colour: "#0072b2", meaning: "recovery" },
+  { letter: "T", meaning: "timeout" },
+  { letter: "A", meaning: "after a timeout" },
+  { letter: "P", meaning: "probe" },
+  { letter: "R", meaning: "recovery" },
 ];
 // outcast/analysis/trace/causes.py says how each is found.
 const OUTCAST_CAUSES = {
@@ -33,6 +35,8 @@ const OUTCAST_CAUSES = {
 
 class OutcastSenders {
   constructor(header, tables) {
+    for (const one of OUTCAST_STATES) one.colour = header.colours[one.name];
+    for (const one of OUTCAST_MARKS) one.colour = header.colours[one.letter];
     this.texts = header.senders.texts;
     this.every = header.senders.every;
     this.table = tables.series;
@@ -205,12 +209,12 @@ class OutcastSenderLanes {
       g.lineWidth = 1;
       g.stroke();
       this.steps(series, "cwnd", low, high, y);
-      g.strokeStyle = "#0072b2";
+      g.strokeStyle = outcastStateColour("Recovery");
       g.lineWidth = 1.8;
       g.stroke();
     } else {
       this.band(series, "in_flight", low, high, y, "#c4c4c4");
-      this.band(series, "cwnd", low, high, y, "#0072b2");
+      this.band(series, "cwnd", low, high, y, outcastStateColour("Recovery"));
     }
     this.threshold(series, low, high, y);
     g.font = OUTCAST_FONT;
@@ -267,7 +271,7 @@ class OutcastSenderLanes {
 
   threshold(series, low, high, y) {
     const { context: g, width } = this.painter;
-    g.strokeStyle = "#8a3600";
+    g.strokeStyle = outcastStateColour("Disorder");
     g.lineWidth = 1.2;
     g.setLineDash([6, 4]);
     g.beginPath();
@@ -398,7 +402,7 @@ class OutcastSenderLanes {
     }
     const bottom = timeouts.length + recoveries.length > width / 25 ? row.bar + 9 : row.bottom;
     for (const [times, colour, dash] of
-      [[recoveries, "#0072b2", [2, 3]], [timeouts, "#c44e00", []]]) {
+      [[recoveries, outcastStateColour("Recovery"), [2, 3]], [timeouts, outcastStateColour("Loss"), []]]) {
       g.strokeStyle = colour;
       g.lineWidth = 1;
       g.setLineDash(dash);
@@ -455,11 +459,11 @@ class OutcastSenderLanes {
     };
     if (kind === "window") {
       return [
-        ["cwnd", line("#0072b2", 2)],
+        ["cwnd", line(outcastStateColour("Recovery"), 2)],
         ["in flight", (x, y) => { g.fillStyle = "#bbb"; g.fillRect(x, y - 5, 16, 10); }],
-        ["ssthresh", line("#8a3600", 1.4, [4, 3])],
-        ["timeout", upright("#c44e00", [])],
-        ["recovery begins", upright("#0072b2", [2, 3])],
+        ["ssthresh", line(outcastStateColour("Disorder"), 1.4, [4, 3])],
+        ["timeout", upright(outcastStateColour("Loss"), [])],
+        ["recovery begins", upright(outcastStateColour("Recovery"), [2, 3])],
       ];
     }
     if (kind === "state") return [];
