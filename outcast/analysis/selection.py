@@ -1,6 +1,6 @@
 """Which packets of a run, of joined captures or of a joined table are meant.
 
-`outcast inspect` and `outcast export` take the same filters and refuse the same ones.
+These are the filters of `outcast inspect`.
 """
 
 from __future__ import annotations

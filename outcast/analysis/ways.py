@@ -56,7 +56,7 @@ def loss_table(run: Run, flow: int | None = None) -> pl.DataFrame:
         there = "the run has none" if last is None else f"there are 0 to {last}"
         raise ConfigError(f"--flow {flow}: no such flow; {there}")
     ports = {(link.node, link.neighbour): link.port for link in run.counters.links}
-    files: _Files = {(each.port, each.direction): each.files[0] for each in captures_of(run)}
+    files: _Files = {(each.port, each.direction): each.path for each in captures_of(run)}
     points = {record.flow: _points(record, ports, files) for record in records}
     if all(len(of_flow) < 2 for of_flow in points.values()):
         raise ConfigError(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from outcast import analysis, files, workflow
 from outcast.analysis import captured
-from outcast.analysis.capture import sequence
 from outcast.analysis.capture.names import shown_name
 from outcast.analysis.capture.pcap import shared_files
 from outcast.api import joining, joins
@@ -77,22 +76,8 @@ def again(directory: RunDirectory, manifest: CapturesManifest) -> Run:
 
 
 def _place(directory: RunDirectory, capture: CapturedPort) -> Path:
-    """Finds where a capture is now: its file, or the pattern of its files. Raises InputError."""
-    places = [records.find(directory, file) for file in capture.files]
-    if len(places) == 1:
-        return places[0]
-    folders = sorted({place.parent for place in places})
-    pattern = folders[0] / capture.named
-    if len(folders) > 1:
-        raise InputError(
-            f"{pattern}: its files are in {folders[0]} and {folders[1]}; allowed is one folder"
-        )
-    others = set(sequence.files_of(pattern)) - set(places)
-    if others:
-        raise InputError(
-            f"{pattern}: now matches {min(others)} too, which was not joined; move it away"
-        )
-    return pattern
+    """Finds where a capture is now. Raises InputError."""
+    return records.find(directory, capture.files[0])
 
 
 def _write(directory: RunDirectory, computed: Analysis) -> None:
@@ -108,9 +93,8 @@ def _write(directory: RunDirectory, computed: Analysis) -> None:
 
 def _request(request: Asked, copy_to: RunDirectory | None) -> JoinRequest:
     """The request, with the hash of every capture; captures are copied if there is a folder."""
-    sets = [sequence.files_of(capture.path) for capture in request.captures]
     # Several ports can be interfaces of one file, which is copied once.
-    first = {path: n for n, paths in reversed(list(enumerate(sets))) for path in paths}
+    first = {asked.path: n for n, asked in reversed(list(enumerate(request.captures)))}
 
     def described(path: Path) -> CapturedFile:
         copy = None if copy_to is None else f"captures/{first[path]}/{path.name}"
@@ -137,9 +121,9 @@ def _request(request: Asked, copy_to: RunDirectory | None) -> JoinRequest:
                 port=capture.port,
                 direction=capture.direction,
                 named=capture.path.name,
-                files=[made[path] for path in paths],
+                files=[made[capture.path]],
             )
-            for capture, paths in zip(request.captures, sets, strict=True)
+            for capture in request.captures
         ],
         destinations=sorted(request.destinations),
         routed=request.routed,

@@ -44,14 +44,14 @@ class CapturedFile(handed_in.Record):
 
 
 class CapturedPort(handed_in.Record):
-    """The capture of a port: a file, or several that follow one another in time."""
+    """The capture of a port."""
 
     port: str
     direction: Literal["in", "out", "any"]
     """What the user said that it holds; `any` leaves it to the join."""
     named: str
-    """The file's name, or the pattern that names all."""
-    files: list[CapturedFile]
+    """The file's name."""
+    files: list[CapturedFile] = Field(min_length=1, max_length=1)
 
 
 class JoinRequest(handed_in.Record):

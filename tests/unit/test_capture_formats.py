@@ -1,4 +1,4 @@
-"""Captures of engineers' tools: tunnels, what is refused, compression, rotations, growing files.
+"""Captures of engineers' tools: tunnels, what is refused, compression, growing files.
 
 What is expected was worked out by hand from the formats' descriptions. Where Wireshark's tools are
 installed, they write the same files a second way.
@@ -40,6 +40,7 @@ from scapy.all import (
 from outcast.analysis.capture import sequence
 from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
+from outcast.analysis.capture.records import CaptureFile
 from outcast.errors import InputError
 from tests.ethernet import ETHERNET
 
@@ -312,60 +313,7 @@ def test_other_formats_are_named(tmp_path, content, said):
         read(tmp_path / "a", content)
 
 
-# --- rotations
-
-
-def test_a_rotation_is_one_capture(tmp_path):
-    frames = [FRAME] * 24
-    for number in range(12):
-        content = pcap(frames[:2], first_s=100 + 2 * number)
-        name = f"eth1.pcap{number or ''}"
-        (tmp_path / name).write_bytes(gzip.compress(content) if number == 3 else content)
-    capture = read_capture("port", tmp_path / "eth1.pcap*")
-    check(capture, 24)
-    seconds = [stamp // 10**9 for stamp in capture.columns.stamp_ns.tolist()]
-    assert seconds == [*range(100, 124)]
-    assert (capture.first_ns, capture.last_ns) == (100_000_000_007, 123_000_000_007)
-    assert not capture.remarks
-
-
-def test_a_ring_whose_first_file_is_the_newest(tmp_path):
-    for number, first_s in enumerate((140, 100, 120)):
-        (tmp_path / f"e.pcap{number}").write_bytes(pcap([FRAME] * 2, first_s=first_s))
-    (tmp_path / "e.pcap3").write_bytes(pcap([]))
-    capture = read_capture("port", tmp_path / "e.pcap?")
-    assert (capture.columns.stamp_ns // 10**9).tolist() == [100, 101, 120, 121, 140, 141]
-    assert capture.steps_back == 0
-
-
-def test_files_of_two_captures_are_no_rotation(tmp_path):
-    for name in ("eth1.in.pcap", "eth1.out.pcap"):
-        (tmp_path / name).write_bytes(pcap([FRAME] * 5))
-    with pytest.raises(InputError, match=r"eth1.out.pcap begins 4 s before eth1.in.pcap ends"):
-        read_capture("port", tmp_path / "eth1.*.pcap")
-
-
-def test_a_file_of_a_rotation_may_begin_a_little_early(tmp_path):
-    (tmp_path / "e.pcap0").write_bytes(pcap([FRAME] * 5, first_s=10))
-    (tmp_path / "e.pcap1").write_bytes(pcap([FRAME] * 5, first_s=13))
-    assert read_capture("port", tmp_path / "e.pcap*").steps_back == 1
-    # Of a short file, half is too much.
-    (tmp_path / "e.pcap1").write_bytes(pcap([FRAME] * 2, first_s=13))
-    with pytest.raises(InputError, match=r"begins 1 s before e\.pcap0 ends"):
-        read_capture("port", tmp_path / "e.pcap*")
-    (tmp_path / "e.pcap1").write_bytes(pcap([FRAME] * 5, first_s=12))
-    with pytest.raises(InputError, match=r"begins 2 s before e\.pcap0 ends"):
-        read_capture("port", tmp_path / "e.pcap*")
-
-
-def test_a_cut_file_within_a_rotation_is_told(tmp_path):
-    (tmp_path / "e.pcap0").write_bytes(pcap([FRAME] * 2, first_s=10)[:-5])
-    (tmp_path / "e.pcap1").write_bytes(pcap([FRAME] * 2, first_s=13))
-    capture = read_capture("port", tmp_path / "e.pcap*")
-    assert capture.remarks == (
-        f"{tmp_path / 'e.pcap0'}: cut off after 1 packets, inside a record, which is left out",
-    )
-    check(capture, 3)
+# --- one file a port
 
 
 def test_files_that_are_not_read_are_told(tmp_path):
@@ -373,7 +321,7 @@ def test_files_that_are_not_read_are_told(tmp_path):
         (tmp_path / name).write_bytes(pcap([FRAME]))
     assert read_capture("port", tmp_path / "eth1.pcap").remarks == (
         f"{tmp_path / 'eth1.pcap'}: eth1.pcap1 and 1 more beside it are not read, which seem to "
-        "belong to the same capture; the pattern 'eth1.pcap*' names all",
+        "belong to the same capture; `mergecap -w OUT eth1.pcap*` makes one of all",
     )
     assert not read_capture("port", tmp_path / "eth2.pcap").remarks
 
@@ -384,18 +332,12 @@ def test_a_name_with_characters_of_patterns(tmp_path):
 
 
 def test_patterns_and_folders_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"no\*: no file matches"):
-        read_capture("port", tmp_path / "no*")
-    with pytest.raises(InputError, match=r"for several of one port that .*/eth1\.pcap\*"):
+    with pytest.raises(InputError, match=r"as `mergecap -w OUT e\*` makes of several"):
+        read_capture("port", tmp_path / "e*")
+    with pytest.raises(InputError, match=r"is a folder; allowed is a capture"):
         read_capture("port", tmp_path)
     with pytest.raises(InputError, match=r"is a folder"):
         read_captures([("port", tmp_path)])
-    for number in range(4):
-        (tmp_path / f"{number}.pcap").write_bytes(b"")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sequence, "MOST_FILES", 3)
-        with pytest.raises(InputError, match="4 files match; at most 3"):
-            read_capture("port", tmp_path / "*.pcap")
 
 
 # --- captures that still go on
@@ -459,14 +401,14 @@ def test_a_device_that_programs_write_to_is_no_live_capture(tmp_path):
 def test_a_capture_that_grows_while_it_is_read_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap([FRAME]))
-    decode = sequence.CaptureFile.blocks
+    decode = CaptureFile.blocks
 
-    def growing(self: sequence.CaptureFile) -> object:
+    def growing(self: CaptureFile) -> object:
         yield from decode(self)
         with path.open("ab") as more:
             more.write(b"more")
 
-    monkeypatch.setattr(sequence.CaptureFile, "blocks", growing)
+    monkeypatch.setattr(CaptureFile, "blocks", growing)
     with pytest.raises(InputError, match="grew while it was read, so its capture still goes on"):
         read_capture("port", path)
     read_capture("port", path, foreign=False)

@@ -193,30 +193,6 @@ def test_copies_are_taken_along(run, tmp_path):
     ]
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_a_capture_of_several_files(run, tmp_path, capsys):
-    captures = shutil.copytree(run / "captures", tmp_path / "captures")
-    whole = captures / "s1-eth3.in.pcap"
-    content = whole.read_bytes()
-    record_bytes = 16 + int.from_bytes(content[32:36], "little")  # all are of one length
-    half = 24 + (len(content) - 24) // record_bytes // 2 * record_bytes
-    whole.write_bytes(content[:half])
-    (captures / "s1-eth3.in.pcap1").write_bytes(content[:24] + content[half:])
-    words = arguments(captures)
-    words[3] += "*"
-    made = tmp_path / "mine"
-    assert outcast(["join", *words, "-o", str(made)]) == 0, capsys.readouterr().err
-    assert pl.read_parquet(made / "packets.parquet").height == 3000
-    assert [len(capture.files) for capture in told(made).request.captures] == [1, 2, 1]
-    before = bytes_of(made)
-    assert outcast(["analyze", str(made)]) == 0
-    assert bytes_of(made) == before
-    (captures / "s1-eth3.in.pcap2").write_bytes(content[:24])
-    capsys.readouterr()
-    assert outcast(["analyze", str(made)]) == 2
-    assert "s1-eth3.in.pcap2 too, which was not joined" in capsys.readouterr().err
-
-
 def test_half_a_folder_never_looks_whole(run, tmp_path, monkeypatch, capsys):
     def fail(*_: object) -> None:
         raise InputError("the disk is full")

@@ -85,10 +85,10 @@ def read_capture(
 
     Args:
         port: the port's name.
-        path: the file, or a pattern for files that follow one another.
+        path: the file.
         destinations: addresses.
-        foreign: others made it, so it may consist of several files, may still grow, and may hold
-            packets in tunnels, which are known by the packet inside.
+        foreign: others made it, so it may still grow, and may hold packets in tunnels, which are
+            known by the packet inside.
         interface: only packets that this interface captured, as `interfaces_of` names it; None
             takes all.
         keeps_others: whether times and lengths of all other frames are kept; None: if `foreign`.
@@ -96,20 +96,20 @@ def read_capture(
     Raises InputError if a file is missing, empty, no capture, broken or of a link type that
     cannot be decoded, if no packet is long enough for its headers, or if it grew meanwhile.
     """
-    files = sequence.in_order(path, sequence.files_of(path) if foreign else [path])
+    if foreign:
+        sequence.require_file(path)
+    file = CaptureFile(path)
     keeps_others = foreign if keeps_others is None else keeps_others
     reading = _Reading(path, Decoder(destinations, foreign, keeps_others), interface)
-    size = sum(file.size for file in files)
-    for file in files:
-        reading.add(file, size)
-        if foreign and file.has_grown():
-            raise InputError(
-                f"{file.path}: grew while it was read, so its capture still goes on; end it first"
-            )
-        reading.remarks += _remarks(file)
+    reading.add(file)
+    if foreign and file.has_grown():
+        raise InputError(
+            f"{path}: grew while it was read, so its capture still goes on; end it first"
+        )
+    reading.remarks += _remarks(file)
     reading.require_headers(path, "every packet")
     reading.remarks += reading.left_out(foreign)
-    if foreign and len(files) == 1 and (word := sequence.continued_by(files[0].path)):
+    if foreign and (word := sequence.continued_by(path)):
         reading.remarks.append(word)
     decoder = reading.decoder
     columns, flows = decoder.finish()
@@ -120,14 +120,14 @@ def read_capture(
         columns,
         flows,
         reading.records,
-        first_ns=min((first for _, first, _ in reading.spans), default=None),
-        last_ns=max((last for _, _, last in reading.spans), default=None),
+        first_ns=reading.bounds[0],
+        last_ns=reading.bounds[1],
         not_ip=decoder.not_ip,
         cut=decoder.cut,
         unwanted=decoder.unwanted,
         options_cut=int(((columns.marks & OPTIONS_CUT) != 0).sum()),
         steps_back=int((stamps[1:] < stamps[:-1]).sum()),
-        cut_short=any(file.cut_short for file in files),
+        cut_short=file.cut_short,
         remarks=tuple(reading.remarks),
         macs=decoder.flows.macs(),
         others=decoder.others,
@@ -136,29 +136,29 @@ def read_capture(
 
 @dataclass(slots=True)
 class _Reading:
-    """The files of a capture, read one after the other.
+    """A capture while it is read.
 
     Attributes:
         records: packets read, of the one interface if only one is asked for.
-        spans: each file that has packets, with the time of the first and the last of them.
+        bounds: the times of the first and the last packet of the file, of any interface.
     """
 
     path: Path
     decoder: Decoder
     interface: str | None
     records: int = 0
-    spans: list[tuple[Path, int, int]] = field(default_factory=list)
+    bounds: tuple[int | None, int | None] = (None, None)
     remarks: list[str] = field(default_factory=list)
 
-    def add(self, file: CaptureFile, size: int) -> None:
-        """Decodes a file, of `size` bytes in all. Raises InputError if it does not follow."""
+    def add(self, file: CaptureFile) -> None:
+        """Decodes the file. Raises InputError as `read_capture`."""
         bounds: list[int] = []
         for block in file.blocks():
             # All interfaces were watched as long as the file goes, so its span is theirs.
             stamps = block.stamp_ns[: block.count]
             bounds = [min([*bounds, int(stamps.min())]), max([*bounds, int(stamps.max())])]
             block = _only(file, block, self.interface)
-            self.decoder.reserve(expected_packets(size, block))
+            self.decoder.reserve(expected_packets(file.size, block))
             self.decoder.add(block)
             self.records += block.count
             if self.decoder.cut > MOST_CUT:
@@ -166,9 +166,7 @@ class _Reading:
         if file.cut_short and not file.records:
             raise InputError(f"{file.path}: cut off inside its first record")
         if bounds:
-            before = self.spans[-1] if self.spans else None
-            self.spans.append((file.path, bounds[0], bounds[1]))
-            sequence.require_sequence(self.path, before, self.spans[-1])
+            self.bounds = bounds[0], bounds[1]
 
     def require_headers(self, path: Path, which: str) -> None:
         """Raises InputError if all packets so far were too short; `which` says which they are."""
@@ -221,10 +219,11 @@ def interfaces_of(path: Path) -> dict[str, int]:
     Raises InputError as `read_capture`.
     """
     counts: Counter[str] = Counter()
-    for file in sequence.in_order(path, sequence.files_of(path)):
-        for block in file.blocks():
-            number = np.bincount(block.interface[: block.count])
-            counts.update({file.interfaces[at]: int(number[at]) for at in number.nonzero()[0]})
+    sequence.require_file(path)
+    file = CaptureFile(path)
+    for block in file.blocks():
+        number = np.bincount(block.interface[: block.count])
+        counts.update({file.interfaces[at]: int(number[at]) for at in number.nonzero()[0]})
     return dict(counts)
 
 
@@ -293,7 +292,7 @@ def read_captures(
     Raises InputError as `read_capture` does, and if a process still writes to one of them.
     """
     if foreign:
-        sequence.refuse_live([file for _, path in files for file in sequence.files_of(path)])
+        sequence.refuse_live([path for _, path in files])
 
     def size(index: int) -> int:
         path = files[index][1]

@@ -5,7 +5,6 @@ named once.
 """
 
 import shlex
-from pathlib import PurePath
 
 from outcast.records.captures import CapturesManifest, RateRecord
 from outcast.records.run import Run
@@ -154,8 +153,7 @@ def command(manifest: CapturesManifest) -> str:
     request = manifest.request
     words = ["outcast", "join"]
     for capture in request.captures:
-        place = PurePath(capture.files[0].path).with_name(capture.named)
-        named = f"{capture.port}={place}"
+        named = f"{capture.port}={capture.files[0].path}"
         words += [named] if capture.direction == "any" else [f"--{capture.direction}", named]
     for address in request.destinations:
         words += ["--to", address]

@@ -343,7 +343,7 @@ def detail(path: Path, row: int) -> str:
     capture = find(files, table)
     places = ((capture.row == row) & ~capture.left).nonzero()[0]
     if not places.size:
-        raise InputError(f"{files.files[0]}: packet {row} is not in it any more")
+        raise InputError(f"{files.path}: packet {row} is not in it any more")
     place = int(places[0])
     data, _ = next(itertools.islice(capture.packets(), place, None))
     out_ms = milliseconds(None if values["t_out"] is None else values["t_out"] - source.start_ns)
