@@ -14,10 +14,13 @@ from outcast.cli import shared, terminal
 )
 @click.argument("config", type=click.Path(path_type=Path))
 @shared.overrides
+@shared.flag("--all", "Also every flow's path, all links and nodes.", "whole")
 @shared.flag("--dot", "Print the network in Graphviz's dot language.")
 @shared.option("--png FILE", "Draw the network to this file.", type=shared.PngPath())
-def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | None) -> None:
-    """Show what CONFIG would build: the nodes, the links, every flow's path, the bottleneck.
+def command(
+    config: Path, overrides: tuple[str, ...], whole: bool, dot: bool, png: Path | None
+) -> None:
+    """Show what CONFIG would build: the bottleneck, who meets there, nodes, links and paths.
 
     Needs no root and builds nothing.
     """
@@ -36,4 +39,4 @@ def command(config: Path, overrides: tuple[str, ...], dot: bool, png: Path | Non
     if dot:
         terminal.echo(drawing.to_dot(plan), nl=False)
     if png is None and not dot:
-        terminal.echo("\n".join(describe(chosen, plan)))
+        terminal.echo("\n".join(describe(chosen, plan, whole)))

@@ -27,11 +27,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
 
 
 def test_topo(capsys):
-    status, out, _ = run(capsys, "topo", str(CONFIGS / "linear-12.yaml"))
+    status, out, _ = run(capsys, "topo", str(CONFIGS / "linear-12.yaml"), "--all")
     assert status == 0
     assert "0: 2-hop  h2 s1 h1" in out
     assert "  cubic\n" in out
-    assert "groups by hops\n  2-hop (cubic): 1 flow\n  3-hop (cubic): 12 flows\n" in out
+    assert "groups by hops\n  2-hop (cubic): 1 flow, base RTT " in out
     assert "compared: 3-hop over 2-hop" in out
     assert "bottleneck: s1-eth1, fed by s1-eth2, s1-eth3" in out
     assert "\nnoise: exact; none\n" in out

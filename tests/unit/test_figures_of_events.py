@@ -75,7 +75,9 @@ def test_the_steady_state_names_the_rates_that_changed_within_the_interval(run):
         port="s1-eth1", trace="c.csv", t_ns=[60 * MS], rate_bps=[10**8], latest_ns=0, skipped=0
     )
     run.directory.write_rates(Rates(ports=[trace]))
-    assert steady(Run(run.directory), start_s=0.05).endswith(": s1-eth1 followed c.csv")
+    assert steady(Run(run.directory), start_s=0.05).endswith(
+        ": s1-eth1 followed c.csv (docs/steady-state.md)"
+    )
 
 
 def test_a_time_is_the_planned_one_if_it_was_kept(run):

@@ -29,7 +29,7 @@ def test_a_further_interface_is_of_its_host(verb, tmp_path):
     assert [plan.machine(host) for host in plan.hosts] == ["phone", "phone", "server"]
     assert plan.interfaces("cell") == plan.interfaces("phone") == ["phone", "cell"]
     assert plan.interfaces("server") == ["server"]
-    assert "  cell  10.0.0.1  a further interface of phone\n" in verb("topo", EXAMPLE).out
+    assert "  cell  10.0.0.1  a further interface of phone\n" in verb("topo", EXAMPLE, "--all").out
     (tmp_path / "plan.json").write_text(stored.dumps(plan))
     assert stored.read_plan(tmp_path / "plan.json").interfaces("phone") == ["phone", "cell"]
 

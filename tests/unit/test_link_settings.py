@@ -483,7 +483,7 @@ def test_a_links_own_settings_are_told_in_words(verb):
     assert own("s1", "h1") == "to h1 queue pfifo 7 packets"
     assert own("s2", "h4") == ""
     settings = [word for text in (*LINEAR, TALE) for word in ("--set", text)]
-    told = verb("topo", CONFIGS / "linear-12.yaml", *settings).out
+    told = verb("topo", CONFIGS / "linear-12.yaml", "--all", *settings).out
     assert "links (1gbit, delay 0ns, mtu 1500, where nothing else stands)\n" in told
     assert "  s1-eth3 -- s2-eth1  100mbit, delay 10ms, loss 0.5%, mtu 9000\n" in told
     assert "  h2-eth0 -- s1-eth2\n" in told

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from outcast.experiment import Experiment
 from outcast.experiment.measure import cut_windows
@@ -15,30 +15,49 @@ from outcast.plan.sender_ports import offered_bps
 from outcast.units import counted, format_time, round_rate
 
 MOST_LOADS = 16
+_MOST_IN_SHORT = 4
+"""The most lines of a section, unless all are asked for."""
 
 
-def describe(experiment: Experiment, plan: Plan) -> list[str]:
-    """What `outcast topo` prints without --dot and --png, of a run's experiment and plan."""
+def describe(experiment: Experiment, plan: Plan, whole: bool = True) -> list[str]:
+    """What `outcast topo` prints without --dot and --png, of a run's experiment and plan.
+
+    The bottleneck and who meets there come first. Nodes, links and flows one by one follow where
+    the `whole` is asked for.
+    """
     # A user's own topology file can ask for what outcast leaves out.
     network = getattr(experiment.topology, "network", None)
     labels = _labels(experiment, plan)
     notes = beforehand(experiment, plan, experiment.engine)
     notes += cut_windows(experiment.analysis.windows_ns, experiment.duration_ns)
-    return [
-        *_nodes(experiment, plan, labels),
-        *_routers(plan, labels),
-        *_links(plan),
-        *_flows(plan),
-        *_workloads(experiment, plan),
-        *_probes(plan),
-        *(f"  note: {text}" for text in notes),
-        *_loads(plan),
-        *_groups(experiment, plan),
-        *_programs(plan),
+    sections = [
         *_queues(experiment, plan),
-        *("", f"noise: {_noise(experiment)}"),
-        *_titled("not used", getattr(network, "notes", ())),
+        _groups(experiment, plan),
+        _loads(plan),
+        _workloads(experiment, plan),
+        _probes(plan),
+        _programs(plan),
+        _titled("not used", getattr(network, "notes", ())),
     ]
+    if not whole:
+        sections = [_short(section) for section in sections]
+    return [
+        _heading(experiment, plan),
+        *(line for section in sections for line in section),
+        *("", f"noise: {_noise(experiment)}"),
+        *(f"  note: {text}" for text in notes),
+        *([] if whole else ["", "--all shows every flow's path, and all links and nodes"]),
+        *(_flows(plan) if whole else []),
+        *(_nodes(plan, labels) if whole else []),
+        *(_routers(plan, labels) if whole else []),
+        *(_links(plan) if whole else []),
+    ]
+
+
+def _short(section: list[str]) -> list[str]:
+    """The beginning of a section, which begins with an empty line and its title."""
+    more = len(section) - 2 - _MOST_IN_SHORT
+    return section if more < 2 else [*section[:-more], f"  and {more} more"]
 
 
 def _labels(experiment: Experiment, plan: Plan) -> dict[str, str]:
@@ -57,12 +76,17 @@ def _titled(title: str, lines: Iterable[str]) -> list[str]:
     return ["", title, *(f"  {line}" for line in listed)] if (listed := [*lines]) else []
 
 
-def _nodes(experiment: Experiment, plan: Plan, labels: Mapping[str, str]) -> list[str]:
-    graph = plan.graph
+def _heading(experiment: Experiment, plan: Plan) -> str:
     routers = f", {counted(len(plan.routers), 'router')}" if plan.routers else ""
     switches = f"{len(plan.switches)} switch{'' if len(plan.switches) == 1 else 'es'}"
+    hosts, links = f"{len(plan.hosts)} hosts", counted(len(plan.graph.edges), "link")
+    usual = link_words.settings(link_words.usual(plan.links))
+    return f"{experiment.name}: {hosts}, {switches}{routers}, {links} ({usual})"
+
+
+def _nodes(plan: Plan, labels: Mapping[str, str]) -> list[str]:
+    graph = plan.graph
     return [
-        f"{experiment.name}: {len(plan.hosts)} hosts, {switches}{routers}",
         *("", "hosts"),
         *(
             f"  {host}  {', '.join(plan.addresses(host))}{labels.get(host, '')}"
@@ -118,15 +142,16 @@ def _programs(plan: Plan) -> list[str]:
     return _titled("programs", lines)
 
 
-def _queues(experiment: Experiment, plan: Plan) -> list[str]:
+def _queues(experiment: Experiment, plan: Plan) -> list[list[str]]:
     """The captured ports, with what feeds them and their queues, and limits in packets and time."""
-    lines = []
+    lines: list[str] = []
     captured = [("bottleneck", plan.bottleneck), *(("measures too", port) for port in plan.others)]
     for name, port in captured:
         settings = ports.switch_queue(experiment, plan, port.egress)
         lines += ["", f"{name}: {port.egress}, fed by {', '.join(port.ingress)}"]
         lines.append(f"  queue: {link_words.queue(settings)}")
-    return lines + _titled("queues", link_words.limits(experiment, plan, plan.switch_ports()))
+    limits = link_words.limits(experiment, plan, plan.switch_ports())
+    return [lines, _titled("queues", limits)]
 
 
 def _routers(plan: Plan, labels: Mapping[str, str]) -> list[str]:
@@ -209,7 +234,8 @@ def _groups(experiment: Experiment, plan: Plan) -> list[str]:
     analysis = experiment.analysis
     kind = grouping.chosen(analysis.group_by, plan.groups)
     lines = [
-        f"{grouping.title(label, grouping.controls(flows))}: {counted(len(flows), 'flow')}"
+        f"{grouping.title(label, grouping.controls(flows))}: {counted(len(flows), 'flow')}, "
+        f"base RTT {_round_trips(plan, [flow.flow for flow in flows])}"
         for label, flows in plan.groups.get(kind, {}).items()
     ]
     named = [program.name for program in plan.programs]
@@ -217,3 +243,13 @@ def _groups(experiment: Experiment, plan: Plan) -> list[str]:
     if compared is not None:
         lines.append(f"compared: {' over '.join(compared.groups)}")
     return _titled(f"groups by {kind}", lines)
+
+
+def _round_trips(plan: Plan, flows: Collection[int]) -> str:
+    """The round trip of a full frame without queues, or the least and the greatest."""
+    found = sorted(
+        base_rtt_ns(plan, flow.path, flow.return_path) / 1e6
+        for flow in plan.flows
+        if flow.flow in flows
+    )
+    return f"{' to '.join(f'{rtt_ms:.4g}' for rtt_ms in dict.fromkeys((found[0], found[-1])))} ms"
