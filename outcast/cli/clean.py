@@ -13,7 +13,6 @@ def command() -> None:
     """
     done = ledger.undo_dead(waits=True)
     terminal.echo_lines(done or ["nothing was left behind"])
-    folders = ledger.all_folders()
-    dead = [entry for folder in folders for entry in ledger.read_entries(folder) if entry.is_dead()]
+    dead = [entry.file for entry in ledger.read_entries(ledger.default_folder()) if entry.is_dead()]
     if dead:
-        raise RunError(f"could not undo everything: {', '.join(str(e.file) for e in dead)}")
+        raise RunError(f"could not undo everything: {', '.join(map(str, dead))}")

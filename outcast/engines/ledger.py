@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import json
 import os
-import platform
 import shutil
 import signal
 import time
@@ -91,12 +90,7 @@ def _this_boot() -> str:
 
 def default_folder() -> Path:
     """The folder of this user's ledger. Raises ConfigError where there is no place for it."""
-    return private.choose()
-
-
-def all_folders() -> list[Path]:
-    """Every folder in which a run of this user may have left a page, in any environment."""
-    return private.existing()
+    return private.place()
 
 
 class Entry(BaseModel):
@@ -107,7 +101,7 @@ class Entry(BaseModel):
         settings: the former values of changed files under /proc/sys, by path.
         modules: the user's modules that it loaded into the machine's kernel, in this order.
         reserved: the empty folder that holds its result's place.
-        host, boot: the machine, and the boot of its kernel, that the page is about.
+        boot: the boot of the kernel that the page is about.
     """
 
     file: Path = Field(exclude=True)
@@ -117,7 +111,6 @@ class Entry(BaseModel):
     settings: dict[str, str] = {}
     modules: list[str] = []
     reserved: str | None = None
-    host: str = Field(default_factory=platform.node)
     boot: str = Field(default_factory=_this_boot)
 
     def note_folder(self, folder: Path) -> None:
@@ -146,9 +139,7 @@ class Entry(BaseModel):
         self.file.unlink(missing_ok=True)
 
     def is_dead(self) -> bool:
-        """Whether its run has ended; False for another machine, because that cannot be known."""
-        if self.host != platform.node():
-            return False
+        """Whether its run has ended."""
         return self.boot != _this_boot() or not self.owner.is_alive()
 
     def undo(self) -> list[str]:
@@ -253,8 +244,8 @@ def tell_undone(done: list[str], tell: Callable[[str], None]) -> None:
 
 
 def undo_dead(*, waits: bool = False) -> list[str]:
-    """Removes what dead runs of this user left, in any environment; see `clean`."""
-    return [line for folder in all_folders() for line in clean(folder, waits=waits)]
+    """Removes what dead runs of this user left; see `clean`."""
+    return clean(default_folder(), waits=waits)
 
 
 def clean(folder: Path, *, waits: bool = True) -> list[str]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 from outcast.errors import ConfigError
 
-_REMEDY = "set XDG_RUNTIME_DIR to a folder of yours, or have this one removed"
+_REMEDY = "have it removed"
 
 
 def require_own(folder: Path) -> None:
@@ -32,54 +31,21 @@ def make(folder: Path) -> None:
     require_own(folder)
 
 
-def places() -> list[Path]:
-    """Paths for a user's folder, the best first.
+def place() -> Path:
+    """The user's folder. It is made if it is missing.
 
-    Root's is in /run. Another user's is in XDG_RUNTIME_DIR, else in the folder that the login
-    made, else in the home folder. The last resort is the folder for temporary files. There another
-    user could make it before us, and then it is refused.
+    It does not depend on the environment, so that every run finds what an earlier one left. Where
+    /run has no place for the user it is in /tmp. There another user could make it before us, and
+    then it is refused.
+
+    Raises as `require_own`.
     """
     user = os.geteuid()
-    above = ["/run"] if user == 0 else [os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"]
-    folders = [Path(name) / "outcast" for name in above if Path(name).is_dir()]
-    if user != 0:
-        with contextlib.suppress(RuntimeError):
-            folders.append(Path.home() / ".local/state/outcast")
-    with contextlib.suppress(OSError):
-        folders.append(Path(tempfile.gettempdir()) / f"outcast-{user}")
-    return [folder for folder in dict.fromkeys(folders) if folder.is_absolute()]
-
-
-def choose() -> Path:
-    """The first place that can be used; its folder is made if it is missing.
-
-    Raises ConfigError: there is none; the error has the reasons and the remedy.
-    """
-    reasons = []
-    for folder in places():
-        try:
-            make(folder)
-        except ConfigError as error:
-            reasons.append(str(error))
-        except OSError as error:
-            reasons.append(f"{folder}: {error.strerror}")
-        else:
-            # Here root too learns that a file system is mounted read-only.
-            if os.access(folder, os.W_OK | os.X_OK):
-                return folder
-            reasons.append(f"{folder}: cannot be written to")
-    said = "; ".join(reasons) or "there is no folder for temporary files"
-    raise ConfigError(f"there is no folder in which to note what a run makes: {said}")
-
-
-def existing() -> list[Path]:
-    """All folders of ours that exist, because an earlier run may have had another environment."""
-    folders = []
-    for folder in places():
-        with contextlib.suppress(ConfigError, OSError):
-            require_own(folder)
-            folders.append(folder)
-    return folders
+    above = Path("/run") if user == 0 else Path(f"/run/user/{user}")
+    is_usable = os.access(above, os.W_OK | os.X_OK)
+    folder = above / "outcast" if is_usable else Path(f"/tmp/outcast-{user}")  # noqa: S108
+    make(folder)
+    return folder
 
 
 def lock_file(folder: Path, name: str) -> int:

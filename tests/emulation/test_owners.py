@@ -12,7 +12,7 @@ import pytest
 
 from outcast import files
 from outcast import workflow as execute
-from outcast.engines import ledger, private
+from outcast.engines import ledger
 from outcast.engines.ledger import ProcessMark
 from outcast.errors import ConfigError
 from tests import other_users
@@ -76,15 +76,13 @@ def test_a_folder_made_beforehand_by_another_user_is_refused(shared, monkeypatch
     entry.write()
     planted.chmod(0o777)
     entry.file.chmod(0o666)
-    monkeypatch.setattr(private, "places", lambda: [planted])
-    with user(NOBODY):
-        with pytest.raises(ConfigError, match="belongs to user 0; set XDG_RUNTIME_DIR"):
-            ledger.default_folder()
-        assert ledger.undo_dead() == []
+    monkeypatch.setattr(ledger, "default_folder", lambda: planted)
+    with user(NOBODY), pytest.raises(ConfigError, match="belongs to user 0; have it removed"):
+        ledger.undo_dead()
     assert precious.exists()
     planted.chmod(0o700)
     with user(NOBODY), pytest.raises(ConfigError, match="belongs to user 0"):
-        ledger.default_folder()
+        ledger.open_entry(planted)
 
 
 def test_an_empty_folder_that_cannot_be_replaced_is_refused(tmp_path, shared):

@@ -259,7 +259,6 @@ JUDGING = [
     *_of(
         *("engines", _LEDGER),
         ("ledger: a process that has ended", "ledger", 'None if fields[0] == "Z" else ', ""),
-        ("ledger: another machine", "ledger", "if self.host != platform.node():", "if False:"),
         ("ledger: settings of another boot", "ledger",
          "if self.boot != _this_boot() or not Path(path).exists():", "if not Path(path).exists():"),
         ("ledger: the last module first", "ledger", "self.modules[::-1], self._unload",

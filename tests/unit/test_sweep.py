@@ -194,7 +194,7 @@ def test_resuming_does_not_trust_a_manifest_that_was_changed(tmp_path):
 
 
 def test_a_killed_worker_leaves_nothing_in_the_ledger(tmp_path, monkeypatch):
-    monkeypatch.setattr(ledger, "all_folders", lambda: [tmp_path / "ledger"])
+    monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
     worker = subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE)
     folder = tmp_path / ".run.1.partial"
     folder.mkdir()
