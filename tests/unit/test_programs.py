@@ -332,6 +332,7 @@ def task(tmp_path: Path, script: str, **changes: Any) -> dict[str, Any]:
     outputs.mkdir(exist_ok=True)
     return {
         "confined": None,
+        "own": {},
         "argv": ["/bin/sh", "-c", script],
         "folder": str(tmp_path),
         "environment": {"PATH": "/usr/bin:/bin"},

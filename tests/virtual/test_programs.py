@@ -401,3 +401,30 @@ def test_hosts_are_found_by_dns_without_a_packet_on_a_link(tmp_path, addressing)
     assert run.program("ask").errors == ""
     packets = run.table("packets")
     assert packets.filter((pl.col("dport") == 53) | (pl.col("sport") == 53)).is_empty()
+
+
+DAEMON = """
+import os, socket, time
+for path in ("/run/one.pid", "/var/run/one.lock", "/var/lib/one.db", "/tmp/one.state"):
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+local = socket.socket(socket.AF_UNIX)
+local.bind("/run/one.sock")
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+TWO_DAEMONS = """
+programs:
+  - {name: one, host: h1, command: [python3, daemon.py], files: [daemon.py], ready: {line: up}}
+  - {name: two, host: h2, command: [python3, daemon.py], files: [daemon.py], ready: {line: up}}
+  - {name: look, host: h1, command: [ls, /run/one.sock, /tmp/one.state]}
+  - {name: get, host: h2, to: [h4], command: [ping, -c, "3", -i, "0.01", "{h4}"]}
+"""
+
+
+def test_two_daemons_with_default_paths_run_side_by_side(tmp_path):
+    (tmp_path / "daemon.py").write_text(DAEMON)
+    run = outcast.run(asked(tmp_path, TWO_DAEMONS), tmp_path / "run", progress=False)
+    # A program sees what others at its own host keep there.
+    assert run.program("look").output == "/run/one.sock\n/tmp/one.state\n"

@@ -87,6 +87,31 @@ def copy_files(source: Path, folder: Path) -> frozenset[str]:
     return frozenset(given)
 
 
+OWN_FOLDERS = ("/run", "/tmp", "/var/lib", "/var/run")  # noqa: S108
+"""Each host of a program has these to itself, because daemons keep locks, sockets and state there.
+The last is usually a link to the first. Mininet calls such folders `privateDirs`."""
+
+
+def own_folders(place: Path) -> dict[str, str]:
+    """A host's own folders, by the path at which its programs have them; made at the first call.
+
+    They hold the folders that packages have there, empty, because daemons do not make their own.
+    """
+    real = (path for path in OWN_FOLDERS if os.path.isdir(path) and not os.path.islink(path))
+    own = {path: place / path[1:] for path in real}
+    for path, folder in own.items():
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            inner = sorted(each for each in Path(path).iterdir() if each.is_dir())
+            for source in [Path(path), *(inner if path != "/tmp" else ())]:  # noqa: S108
+                made = folder / source.relative_to(path)
+                made.mkdir(exist_ok=True)
+                status = source.stat()
+                os.chown(made, status.st_uid, status.st_gid)
+                made.chmod(stat.S_IMODE(status.st_mode))
+    return {path: str(folder) for path, folder in own.items()}
+
+
 def size_bytes(folder: Path) -> int:
     """What the files in a folder take."""
     below = (Path(where) / name for where, _, names in os.walk(folder) for name in names)

@@ -213,6 +213,7 @@ class UserPrograms(Part):
             "folder": str(folder),
             "environment": folders.environment(folder, experiment.seed, program.name, given),
             "outputs": str(outputs),
+            "own": folders.own_folders(self._scratch / "hosts" / program.host),
             "confined": self._confined(program.host, folder),
             "most_output_bytes": MOST_OUTPUT_BYTES,
             "limits": {

@@ -120,16 +120,51 @@ class Ended(Exception):
     """SIGTERM came."""
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int, what: str) -> None:
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, f"to set up a program's host, {what}: {os.strerror(number)}")
+
+
+def _mount(source: str, target: str, flags: int, kind: bytes | None = None) -> None:
+    made = _libc.mount(os.fsencode(source), os.fsencode(target), kind, flags, None)
+    _checked(made, f"mount {target}")
+
+
 def take_name(host: str) -> None:
     """Gives this process, and all that it starts, a host name of their own (uts_namespaces(7)).
 
     Raises OSError: the kernel refuses it.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
     name = os.fsencode(host)
-    if libc.unshare(_CLONE_NEWUTS) or libc.sethostname(name, len(name)):
-        number = ctypes.get_errno()
-        raise OSError(number, f"to name a program's host: {os.strerror(number)}")
+    _checked(_libc.unshare(_CLONE_NEWUTS), "unshare")
+    _checked(_libc.sethostname(name, len(name)), "sethostname")
+
+
+def own_mounts() -> None:
+    """Keeps mounts from here on to this process and all that it starts."""
+    _checked(_libc.unshare(_CLONE_NEWNS), "unshare")
+    _mount("none", "/", _MS_REC | _MS_PRIVATE)
+
+
+def take_folders(own: dict[str, int], working: str) -> None:
+    """Puts a host's own folders in place of those that all hosts share.
+
+    Args:
+        own: by path, a descriptor of the folder that is there from now on.
+        working: the working folder, which stays wherever it is.
+
+    Raises OSError: the kernel refuses it.
+    """
+    kept = os.open(working, os.O_PATH)
+    for path, descriptor in own.items():
+        _mount(f"/proc/self/fd/{descriptor}", path, _MS_BIND)
+    os.makedirs(working, exist_ok=True)
+    _mount(f"/proc/self/fd/{kept}", working, _MS_BIND)
+    os.close(kept)
 
 
 def confine(host: str, run_directory: str, hidden: str, visible: list[str]) -> None:
@@ -146,40 +181,26 @@ def confine(host: str, run_directory: str, hidden: str, visible: list[str]) -> N
 
     Raises OSError: the kernel refuses a step.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def checked(result: int, what: str) -> None:
-        if result:
-            number = ctypes.get_errno()
-            raise OSError(number, f"to confine a program, {what}: {os.strerror(number)}")
-
-    def mount(source: str, target: str, flags: int, kind: bytes | None = None) -> None:
-        made = libc.mount(os.fsencode(source), os.fsencode(target), kind, flags, None)
-        checked(made, f"mount {target}")
-
     take_name(host)
-    checked(libc.personality(_WHOLE_SECONDS) == -1, "personality")
-    checked(libc.unshare(_CLONE_NEWNS), "unshare")
-    mount("none", "/", _MS_REC | _MS_PRIVATE)
-    # Only what was opened here can be mounted here again.
+    _checked(_libc.personality(_WHOLE_SECONDS) == -1, "personality")
     kept = [(path, os.open(path, os.O_PATH)) for path in visible]
-    mount("tmpfs", hidden, 0, b"tmpfs")
+    _mount("tmpfs", hidden, 0, b"tmpfs")
     for path, descriptor in kept:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if os.path.isdir(f"/proc/self/fd/{descriptor}"):
             os.mkdir(path)
         else:
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
-        mount(f"/proc/self/fd/{descriptor}", path, _MS_BIND)
+        _mount(f"/proc/self/fd/{descriptor}", path, _MS_BIND)
         os.close(descriptor)
-    checked(libc.umount2(os.fsencode(run_directory), _MNT_DETACH), f"umount {run_directory}")
+    _checked(_libc.umount2(os.fsencode(run_directory), _MNT_DETACH), f"umount {run_directory}")
     for path in filter(os.path.isdir, _READ_ONLY):
-        mount(path, path, _MS_BIND)
-        mount(path, path, _MS_BIND | _MS_REMOUNT | _MS_RDONLY)
+        _mount(path, path, _MS_BIND)
+        _mount(path, path, _MS_BIND | _MS_REMOUNT | _MS_RDONLY)
     for path in sorted(name for pattern in _CONSOLES for name in glob.glob(pattern)):
-        mount("/dev/null", path, _MS_BIND)
+        _mount("/dev/null", path, _MS_BIND)
     for name, number in _WITHHELD.items():
-        checked(libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0), f"prctl {name}")
+        _checked(_libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0), f"prctl {name}")
 
 
 def out_of_sight(path: str) -> str:
@@ -381,14 +402,20 @@ def main(argv: list[str]) -> int:
         task: Task = json.load(stream)
     signal.signal(signal.SIGTERM, _on_signal)
     try:
+        # The program may not see these where they are, and we still have to.
+        task["outputs"] = out_of_sight(task["outputs"])
+        ours = out_of_sight(os.path.dirname(start_file))
+        start_file, result_file = (
+            os.path.join(ours, os.path.basename(file)) for file in (start_file, result_file)
+        )
+        if task["confined"] is not None or task["own"]:
+            own_mounts()
+        # Only what was opened here can be mounted here again.
+        own = {path: os.open(folder, os.O_PATH) for path, folder in task["own"].items()}
         if task["confined"] is not None:
-            # A confined program must find neither, and we still have to.
-            task["outputs"] = out_of_sight(task["outputs"])
-            ours = out_of_sight(os.path.dirname(start_file))
-            start_file, result_file = (
-                os.path.join(ours, os.path.basename(file)) for file in (start_file, result_file)
-            )
             confine(**task["confined"])
+        if own:
+            take_folders(own, task["folder"])
         if not task["server"]:
             say("ready")
             return run_client(task, await_start(start_file, START_POLL_S), result_file)
