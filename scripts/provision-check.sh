@@ -9,13 +9,14 @@
 # forwarding are not tried. A class has two cores and a cgroup of 4 GB.
 # Usage, as root: scripts/provision-check.sh [--kernels FOLDER] [--keep FOLDER]
 #                 [vagrant|container|classroom|course|wheel|workflow]...
-#   --kernels FOLDER  lend this cache of kernels (~/.cache/outcast/kernels) instead of building one
+#   --kernels FOLDER  lend this cache of kernels, not ~/.cache/outcast/kernels. No user of a chroot can
+#                     make a user namespace, in which to build one
 #   --keep FOLDER     work in this folder, keep the roots, and reuse the base root if there is one
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$repo/scripts/lib/debian.sh"
-kernels="" work="" parts=() group="" shm_size=2g
+kernels=${XDG_CACHE_HOME:-$HOME/.cache}/outcast/kernels work="" parts=() group="" shm_size=2g
 # Container engines' default for /dev/shm. No program can run from it, so the guest's memory is not there.
 engines_shm=64m,noexec,nosuid,nodev
 experiment=(run configs/fig3c.yaml --engine virtual --set duration=100ms
@@ -33,6 +34,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 [ ${#parts[@]} -gt 0 ] || parts=(vagrant container classroom course wheel workflow)
+[ -d "$kernels" ] || die "$kernels is missing: scripts/guest/build"
 require_programs debootstrap unshare:util-linux setpriv:util-linux tar git
 # The fresh root's Open vSwitch would take the ports of this machine's Open vSwitch for left-overs.
 [ ! -e /sys/module/openvswitch ] || die "the openvswitch module is loaded: try another machine"
@@ -48,7 +50,6 @@ mkdir -p "$work/packages"
 base=$work/base
 
 lend_kernels() {
-    [ -n "$kernels" ] || return 0
     mkdir -p "$1/.cache/outcast"
     cp -a "$kernels" "$1/.cache/outcast/kernels"
     chown -R --reference="$1" "$1/.cache"
@@ -96,7 +97,7 @@ check_container() {
         case $step in
             'FROM debian:'*) ;;
             'RUN '*)
-                if [[ $step == *'scripts/guest/build'* && -n $kernels ]]; then
+                if [[ $step == *'scripts/guest/build'* ]]; then
                     lend_kernels "$root/home/outcast"
                 fi
                 logged "$work/container-$number.log" inside "$root" "$user" "$folder" \
