@@ -71,7 +71,8 @@ class Quantity:
         label: its name in the report and on axes.
         shown: where: `run` (the end of a run), `show` (`outcast show`), `report`, `sweep`.
         definition: what it is, in a sentence for the reference; empty if the label says it all.
-        measure: the function that computes it, as `module:function` in outcast/analysis/measure.
+        measure: the function that computes it of an output, from an Analysis and a PortAnalysis:
+            `module:function` in outcast/analysis/measure. summary.json then has it.
     """
 
     level: str
@@ -185,6 +186,8 @@ TABLE: tuple[Quantity, ...] = tuple(Quantity(*row) for row in (
     ("output", "sojourn_ms.max", "most", "sojourn, most", MS, "report"),
     ("output", "empty_ms", "when\nempty", "sojourn when empty", MS, "report",
      "median of packets that find the queue empty; they may wait for a frame on the link"),
+    ("output", "full_s", "full\n(s)", "time full (s)", SECONDS, "show report",
+     "how long a queue with a limit in bytes had no room for a full frame", "full_queue:full_s"),
     ("output", "marks", "ECN\nmarks", "ECN marks", COUNT, "show report", "packets marked"),
 
     ("port", "port", "port", "port", TEXT),

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import ConfigDict, Field
+
 from outcast import handed_in
 from outcast.records.counters import Cause
+
+
+class Measured(handed_in.Record):
+    """A record with further numbers: the quantities that have a `measure`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
+    __pydantic_extra__: dict[str, int | float | None] = Field(init=False)
 
 
 class SpreadSummary(handed_in.Record):
@@ -100,7 +109,7 @@ class ServiceClassSummary(handed_in.Record):
     """By the kernel's qdisc of the class; null where it was not recorded."""
 
 
-class QueueSummary(handed_in.Record):
+class QueueSummary(Measured):
     """One bottleneck's queue over the interval; its estimated capacity is of the whole captures."""
 
     counted: Literal["all", "forwarded"] = "all"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pkgutil
+from typing import Any
+
 import numpy as np
 
+from outcast import quantities
 from outcast.analysis.compiled import I64
 from outcast.analysis.measure.bins import utilisation
 from outcast.analysis.measure.losses import lost_to_the_link
@@ -42,7 +46,17 @@ def queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
         utilisation=utilisation(analysis, port),
         marks=_marks(analysis, port),
         classes=service_classes(analysis, port),
+        **_further(analysis, port),
     )
+
+
+def _further(analysis: Analysis, port: PortAnalysis) -> dict[str, Any]:
+    """What the functions that outcast/quantities.py names measure of an output."""
+    return {
+        quantity.key: pkgutil.resolve_name(f"{__package__}.{quantity.measure}")(analysis, port)
+        for quantity in quantities.of("output")
+        if quantity.measure
+    }
 
 
 def _capacity(analysis: Analysis, port: PortAnalysis, latency: int) -> CapacitySummary | None:
