@@ -1,6 +1,6 @@
 """Reads files that other people hand in, so that they can neither hang, flood nor mislead us.
 
-Configurations, run folders, submissions and sweeps come from other people. A path can be a FIFO
+Configurations, captures, archives and submissions come from other people. A path can be a FIFO
 that nobody writes to, a number can be infinite, and ten lines of YAML can stand for a billion
 nodes. So every reader of such files begins here. It accepts only regular files of bounded size and
 depth, with finite numbers and text without control characters.
@@ -74,23 +74,20 @@ class Versioned(Record):
             raise ValueError(f"made by another version: format {number}, this reads {known}")
 
 
-def require_plain(
-    folder: Path, most_levels: int | None = None, most_bytes: int | None = None
-) -> None:
+def require_plain(folder: Path, most_bytes: int | None = None) -> None:
     """Checks that a folder that was handed in holds only regular files and folders.
 
     A link could lead a copy or a hash of the folder to any file of the machine.
 
     Args:
         folder: the folder.
-        most_levels: how many levels to check; None checks all.
         most_bytes: the limit for all its files together, for a folder that will be copied and
             hashed. Holes in files count.
 
     Raises InputError if it holds anything else, or too much.
     """
     size = 0
-    for _, status in _walk(folder, most_levels):
+    for _, status in _walk(folder):
         size += status.st_size
         if most_bytes is not None and size > most_bytes:
             raise InputError(f"{folder}: larger than {most_bytes >> 30} GiB in all")
@@ -98,10 +95,10 @@ def require_plain(
 
 def plain_files(folder: Path) -> list[Path]:
     """All files below a folder, sorted by name. Raises as `require_plain` does."""
-    return sorted(path for path, status in _walk(folder, None) if stat.S_ISREG(status.st_mode))
+    return sorted(path for path, status in _walk(folder) if stat.S_ISREG(status.st_mode))
 
 
-def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, os.stat_result]]:
+def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     waiting = [(folder, 1)]
     seen = 0
     while waiting:
@@ -118,8 +115,7 @@ def _walk(folder: Path, most_levels: int | None) -> Iterator[tuple[Path, os.stat
         for name, status in entries:
             path = inner / name
             if stat.S_ISDIR(status.st_mode):
-                if most_levels is None or level < most_levels:
-                    waiting.append((path, level + 1))
+                waiting.append((path, level + 1))
             elif not stat.S_ISREG(status.st_mode):
                 raise InputError(
                     f"{path}: is {file_kind(status.st_mode)}; allowed are files and folders"

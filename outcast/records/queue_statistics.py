@@ -41,7 +41,6 @@ _COUNTERS = {
 }
 """Attributes of TCA_STATS2 with their types, layouts and fields (uapi/linux/gen_stats.h)."""
 _TCA_STATS_APP = 4
-_MOST = 2**63 - 1
 
 
 class Shown(dict[str, Any]):
@@ -61,7 +60,7 @@ def read_message(message: bytes) -> Shown:
 
     Raises:
         struct.error: it is cut off.
-        ValueError: it lacks its kind or a counter, or a counter is beyond what a table holds.
+        ValueError: it lacks its kind or a counter.
     """
     length, _, _, handle = _MESSAGE.unpack_from(message)
     if length > len(message):
