@@ -14,18 +14,16 @@ docs/archive.md describes the format for readers that do not have this program.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import textwrap
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from outcast import __version__, files, handed_in
+from outcast import __version__, handed_in
 from outcast.archive import contents, zips
 from outcast.archive.contents import About, Captures
 from outcast.errors import InputError
@@ -146,11 +144,11 @@ def put(path: Path, parts: Parts, about: About, record: Record) -> int:
         raise InputError(f"{path}: {len(members)} files; an archive holds {zips.MOST_FILES}")
     for name in members:
         zips.require_name(name)
-    date = time.gmtime(max(about.date_s, _EARLIEST))
-    hashes = {name: parts.known.get(name) or _sha256(members[name]) for name in sorted(members)}
+    known = parts.known
+    hashes = {name: known.get(name) or zips.digest(members[name]) for name in sorted(members)}
     whole = record.model_copy(update={"files": hashes})
     members[RECORD] = f"{whole.model_dump_json(indent=1)}\n".encode()
-    zips.write(path, members, (date.tm_year, date.tm_mon, date.tm_mday), hashes)
+    zips.write(path, members, zips.day(about.date_s), hashes)
     return len(members)
 
 
@@ -163,9 +161,6 @@ def _within(name: str) -> tuple[str, str]:
     folder, inner = found.groups() if found else name.split("/", 1) if "/" in name else ("", name)
     return (f"{SWEEP}/runs/*" if folder.startswith(f"{SWEEP}/") else folder), inner
 
-
-_EARLIEST = 315_532_800
-"""1980-01-01, the first day that a zip file knows."""
 
 _DESCRIPTION = (
     "One experiment on Linux's own TCP in an emulated network, captured packet by packet at a "
@@ -215,12 +210,6 @@ def _readme(about: About, names: Iterable[str]) -> str:
 
 
 GUEST_PART = contents.Kind("*", "a part of the guest in which the run took place")
-
-
-def _sha256(content: Path | bytes) -> str:
-    if isinstance(content, Path):
-        return files.sha256(content)
-    return hashlib.sha256(content).hexdigest()
 
 
 _WITHOUT_OUTCAST = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import stat
 import struct
+import time
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,9 @@ _REFUSALS = (
     *(OverflowError, struct.error),
 )
 """zipfile raises these for a broken file."""
+
+_EARLIEST = 315_532_800
+"""1980-01-01."""
 
 Date = tuple[int, int, int]
 """Year, month and day. A zip file knows the years 1980 to 2107."""
@@ -91,6 +95,19 @@ def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: Date)
                 digest.update(block)
                 target.write(block)
     return digest.hexdigest()
+
+
+def digest(content: Path | bytes) -> str:
+    """The SHA-256 of what a member will hold."""
+    if isinstance(content, Path):
+        return files.sha256(content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def day(time_s: float) -> Date:
+    """The day of a time, or the first one that a zip file knows."""
+    date = time.gmtime(max(time_s, _EARLIEST))
+    return date.tm_year, date.tm_mon, date.tm_mday
 
 
 class _Bounded(BufferedReader):

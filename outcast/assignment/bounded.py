@@ -1,20 +1,20 @@
-"""Work on what students handed in, in processes with bounded time and memory.
+"""Calls a module for each of several items, in processes with bounded time and memory.
 
-A submission can be made so that reading it takes for ever, or all memory, or ends the process. Each
-gets a process of its own. However that ends, the others get their grades.
+A submission can be made so that reading it takes for ever, or all memory, or ends the process.
+However its process ends, the others get their grades.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from outcast.errors import InputError
 from outcast.sweep.process import ask_to_end, end, started
 
 RESULT = "result.json"
-_PAUSE_S = 0.05
 _END_DEADLINE_S = 10.0
 """How long a process may take to remove what it made, once it was asked to end."""
 
@@ -59,84 +58,55 @@ def each(
 ) -> Iterator[Done]:
     """Calls `python -m MODULE FOLDER` for each item, and yields the ends as they come.
 
-    The module gets its item as JSON on standard input and writes its result as JSON into FOLDER.
-    FOLDER is new, and is removed afterwards. When the caller ends, even by SIGKILL, so do they.
+    The module gets its item as JSON on standard input and writes its result as JSON into FOLDER,
+    which is new, and is removed afterwards. When the caller ends, even by SIGKILL, so do they.
     """
-    waiting = deque(enumerate(items))
-    running: list[_Process] = []
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                number, item = waiting.popleft()
-                running.append(_Process.start(module, number, item, scratch, bounds, jobs))
-            ended = [(process, done) for process in running if (done := process.poll())]
-            for process, done in ended:
-                running.remove(process)
-                shutil.rmtree(process.folder, ignore_errors=True)
-                yield done
-            if not ended:
-                time.sleep(_PAUSE_S)
-    finally:
-        for process in running:
-            ask_to_end(process.popen)
-        for process in running:
-            end(process.popen, _END_DEADLINE_S)
-            shutil.rmtree(process.folder, ignore_errors=True)
+    running: dict[int, subprocess.Popen[bytes]] = {}
+    is_over = threading.Event()
+    # The hard limit stays, because the guest of a replay has to raise its own.
+    limit = ["prlimit", f"--as={bounds.memory_bytes}:"]
+    threads = max(1, (os.cpu_count() or 1) // jobs)
 
-
-@dataclass(frozen=True, slots=True)
-class _Process:
-    number: int
-    folder: Path
-    popen: subprocess.Popen[bytes]
-    began: float
-    bounds: Bounds
-
-    @classmethod
-    def start(
-        cls,
-        module: str,
-        number: int,
-        item: dict[str, Any],
-        scratch: Path,
-        bounds: Bounds,
-        jobs: int,
-    ) -> _Process:
-        folder = scratch / str(number)
+    def call(number: int) -> Done:
+        folder, began, problem = scratch / str(number), time.monotonic(), ""
         folder.mkdir()
-        # The hard limit stays, because the guest of a replay has to raise its own.
-        limit = ["prlimit", f"--as={bounds.memory_bytes}:"]
-        threads = max(1, (os.cpu_count() or 1) // jobs)
         popen = started([*python_module(module), str(folder)], folder, threads, limit)
-        assert popen.stdin is not None
-        with contextlib.suppress(BrokenPipeError), popen.stdin as stream:
-            stream.write(json.dumps(item).encode())
-        return cls(number, folder, popen, time.monotonic(), bounds)
-
-    def poll(self) -> Done | None:
-        """How it ended; None while it goes on. It is ended here when its time is over."""
-        status = self.popen.poll()
-        wall_s = time.monotonic() - self.began
-        if status is None and wall_s < self.bounds.wall_s:
-            return None
-        if status is None:
-            ask_to_end(self.popen)
-            end(self.popen, _END_DEADLINE_S)
-            problem = f"took longer than {self.bounds.wall_s:.0f} s, the limit for a submission"
-            return Done(self.number, None, problem, wall_s)
+        running[number] = popen
+        if is_over.is_set():
+            ask_to_end(popen)
         try:
-            result = handed_in.read_json(self.folder / RESULT)
+            popen.communicate(json.dumps(items[number]).encode(), bounds.wall_s)
+            result = handed_in.read_json(folder / RESULT)
+        except subprocess.TimeoutExpired:
+            problem = f"took longer than {bounds.wall_s:.0f} s, the limit for a submission"
+            ask_to_end(popen)
         except (FileNotFoundError, InputError):
-            return Done(self.number, None, self._why(status), wall_s)
-        return Done(self.number, result, "", wall_s)
+            problem = _why(popen.returncode, folder, bounds)
+        finally:
+            end(popen, _END_DEADLINE_S)
+            shutil.rmtree(folder, ignore_errors=True)
+        return Done(number, None if problem else result, problem, time.monotonic() - began)
 
-    def _why(self, status: int) -> str:
-        lines = (self.folder / "stderr").read_text(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        if status == -signal.SIGKILL or "MemoryError" in last or "memory allocation" in last:
-            return (
-                f"took more than {self.bounds.memory_bytes >> 20} MiB of memory, the limit for a "
-                "submission, or was killed"
-            )
-        how = f"by signal {-status}" if status < 0 else f"with status {status}"
-        return f"its grading ended {how}{last and f': {ascii(last)[1:-1][:200]}'}"
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        for future in as_completed([pool.submit(call, number) for number in range(len(items))]):
+            yield future.result()
+    finally:
+        is_over.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        for popen in list(running.values()):
+            ask_to_end(popen)
+        pool.shutdown()
+
+
+def _why(status: int, folder: Path, bounds: Bounds) -> str:
+    """Why a process has left no result, in one line."""
+    lines = (folder / "stderr").read_text(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    if status == -signal.SIGKILL or "MemoryError" in last or "memory allocation" in last:
+        return (
+            f"took more than {bounds.memory_bytes >> 20} MiB of memory, the limit for a "
+            "submission, or was killed"
+        )
+    how = f"by signal {-status}" if status < 0 else f"with status {status}"
+    return f"its grading ended {how}{last and f': {ascii(last)[1:-1][:200]}'}"

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from outcast import experiment
-from outcast.assignment import answers, departures, predict, seal
+from outcast.assignment import answers, departures, seal
 from outcast.assignment.exercise import gap_lines
 from outcast.assignment.folder import Folder, Handout
 from outcast.assignment.questions import GAP, Effect
@@ -36,7 +35,7 @@ def check(folder: Folder) -> Checked:
     doubtful: list[str] = []
     configs: dict[str, Experiment] = {}
     for run in handout.runs:
-        wrong, config = _of_config(folder, handout, run, told.given)
+        wrong, config = _of_config(folder, handout, run)
         missing += wrong
         if config is not None:
             configs[run] = config
@@ -48,31 +47,22 @@ def check(folder: Folder) -> Checked:
     return Checked(tuple(missing), tuple(doubtful))
 
 
-def _of_config(
-    folder: Folder, handout: Handout, run: str, given: Mapping[str, Any]
-) -> tuple[list[str], Experiment | None]:
+def _of_config(folder: Folder, handout: Handout, run: str) -> tuple[list[str], Experiment | None]:
     """Says what is wrong with a run's configuration; gives the experiment, if it can be read."""
     task = handout.runs[run]
     path = folder.config(task)
-    predicted = predict.predicted_for(handout, run, given)
     try:
-        if predicted is None:
-            keys = ", ".join(question.key for question in handout.predictions(run))
-            return [f"{task.config}: answer {keys}, then: outcast assignment predict ."], None
         gaps = gap_lines(read_text(path, MOST_YAML_BYTES))
         if gaps:
             lines = ", ".join(str(line) for line in gaps)
             return [f"{task.config}: {GAP} is still in line{'s' * (len(gaps) > 1)} {lines}"], None
         config = experiment.load(path, own_folder=folder.path)
-        seed = handout.run_seed(predicted)
-        issued = departures.as_issued(handout.issued[task.config], path, seed)
+        issued = departures.as_issued(handout.issued[task.config], path)
         wrong = departures.departures(task, config, issued)
     except FileNotFoundError:
         return [f"{task.config}: there is no such file"], None
     except OutcastError as error:
         return [str(error).replace(f"{folder.path}/", "")], None
-    if config.seed != seed and predicted:
-        wrong[-1] += ", because your prediction decides it: outcast assignment predict ."
     return [f"{task.config}: {reason}" for reason in wrong], config
 
 

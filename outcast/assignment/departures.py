@@ -50,11 +50,10 @@ def same(config: Experiment, run_config: Experiment) -> bool:
     return engine != "auto" and config.resolved(engine) == run_config
 
 
-def as_issued(issued: str, config: Path, seed: int) -> Experiment:
+def as_issued(issued: str, config: Path) -> Experiment:
     """The experiment as it was handed out, with the gaps filled as the student filled them.
 
-    `issued` is the text of the configuration as it was handed out, and `seed` the one that it has
-    to have.
+    `issued` is the text of the configuration as it was handed out.
 
     Raises ConfigError: a gap is still there, or the result is no valid experiment.
     """
@@ -63,7 +62,7 @@ def as_issued(issued: str, config: Path, seed: int) -> Experiment:
     filled = _filled(before.tree, source.tree)
     if not isinstance(filled, dict):
         raise ConfigError(f"{config}: allowed is a mapping of keys")
-    return before.changed({**filled, "seed": seed}).experiment()
+    return before.changed(filled).experiment()
 
 
 def _filled(issued: Any, theirs: Any) -> Any:

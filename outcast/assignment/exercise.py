@@ -68,13 +68,11 @@ class Solution(Part):
 
     Attributes:
         runs: by run, what fills its gaps: keys with dots between levels, and their values.
-        answers: by question, the model answer in words, or the prediction that `solve` makes.
-        non_remedies: by run, changes that must not pass its effect questions; `lint` tries them.
+        answers: by question, the model answer in words, or the choice of a prediction.
     """
 
     runs: dict[Name, dict[str, Any]] = Field(default_factory=dict)
     answers: dict[Name, str] = Field(default_factory=dict)
-    non_remedies: dict[Name, tuple[dict[str, Any], ...]] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -107,22 +105,6 @@ class Exercise:
     _asked: Document
     _solved: Document
 
-    def predictions(self, run: str | None = None) -> list[Prediction]:
-        """The predictions, or only those that come before a run."""
-        return [
-            question
-            for question in self.questions
-            if isinstance(question, Prediction) and (run is None or run in question.before)
-        ]
-
-    def effects(self, run: str) -> list[Effect]:
-        """The questions that judge a run over several seeds."""
-        return [
-            question
-            for question in self.questions
-            if isinstance(question, Effect) and question.run == run
-        ]
-
     def with_values(self, values: Mapping[str, Scalar]) -> Exercise:
         """The exercise with a student's values in questions and solution.
 
@@ -146,13 +128,12 @@ class Exercise:
         """A run's experiment with its gaps filled as in the solution. Raises ConfigError."""
         return self.source(run, seed).experiment()
 
-    def source(self, run: str, seed: int, changes: Mapping[str, Any] | None = None) -> Source:
-        """As `expected`, with other values at some keys, before it is validated."""
+    def source(self, run: str, seed: int) -> Source:
+        """As `expected`, before it is validated."""
         name = self.runs[run].config
         text = self.text(name, seed=seed)
         source = reader.of_text(text, self.folder / name, own_folder=self.folder)
-        filled = self.solution.runs.get(run, {})
-        return source.changed({**filled, **(changes or {}), "seed": seed})
+        return source.changed({**self.solution.runs.get(run, {}), "seed": seed})
 
 
 def shipped() -> list[str]:
@@ -242,8 +223,6 @@ def _contradictions(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...],
             yield (*at, "key"), f"{question.key}: two questions have this key"
         seen.add(question.key)
         named: list[tuple[str, str | None]] = [("run", question.run)]
-        if isinstance(question, Prediction):
-            named += [("before", name) for name in question.before]
         if isinstance(question, Effect):
             named.append(("against", question.against))
         for key, name in named:
@@ -268,18 +247,17 @@ def _unsolved(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...], str]]
     keys = [question.key for question in exercise.questions]
     for part, tree, allowed in (
         ("runs", exercise.solution.runs, list(exercise.runs)),
-        ("non_remedies", exercise.solution.non_remedies, list(exercise.runs)),
         ("answers", exercise.solution.answers, keys),
     ):
         for name in tree:
             if name not in allowed:
                 known = f"allowed are {', '.join(allowed)}{did_you_mean(name, allowed)}"
                 yield (part, name), f"is unknown; {known}"
-    for prediction in exercise.predictions():
-        told = exercise.solution.answers.get(prediction.key)
-        if told is not None and told not in prediction.choices:
-            known = ", ".join(prediction.choices)
-            yield ("answers", prediction.key), f"{told}: allowed is one of {known}"
+    for question in exercise.questions:
+        told = exercise.solution.answers.get(question.key)
+        if isinstance(question, Prediction) and told and told not in question.choices:
+            known = ", ".join(question.choices)
+            yield ("answers", question.key), f"{told}: allowed is one of {known}"
 
 
 _SEED_LINE = re.compile(r"^seed: *\{\{ *seed *\}\} *(#.*)?$", re.MULTILINE)

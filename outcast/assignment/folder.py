@@ -19,7 +19,7 @@ from outcast.assignment import answers, documents
 from outcast.assignment.exercise import Exercise, RunTask
 from outcast.assignment.identity import Identity
 from outcast.assignment.parts import Name, Part
-from outcast.assignment.questions import GAP, Prediction, Question
+from outcast.assignment.questions import Question
 from outcast.errors import ConfigError, InputError
 from outcast.files import write_text
 from outcast.handed_in import FileName
@@ -52,14 +52,6 @@ class Handout(Identity):
     issued: dict[FileName, str] = Field(
         description="by name, the text of each configuration as it was handed out"
     )
-
-    def predictions(self, run: str) -> list[Prediction]:
-        """The predictions that come before a run."""
-        return [
-            question
-            for question in self.questions
-            if isinstance(question, Prediction) and run in question.before
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +112,6 @@ class Folder:
             raise InputError(f"{self.assignment}: {handed_in.first_problem(error)}") from None
 
 
-SEED_LINE = re.compile(r"^seed:.*$", re.MULTILINE)
-"""The line of a configuration that holds the run's seed."""
-
-UNSEALED = f"seed: {GAP}  # `outcast assignment predict .` writes it, after your prediction"
-
-
 def make_folder(target: Path, identity: Identity, exercise: Exercise) -> Folder:
     """Makes the folder of one student, whole or not at all.
 
@@ -177,12 +163,7 @@ def fill(folder: Path, identity: Identity, exercise: Exercise) -> Folder:
 def _texts(identity: Identity, exercise: Exercise) -> dict[str, str]:
     """The text of each file of a student's folder, by its name."""
     of_student = exercise.with_values(identity.values)
-    configs = {}
-    for run, task in exercise.runs.items():
-        text = of_student.text(task.config)
-        if exercise.predictions(run):
-            text = SEED_LINE.sub(UNSEALED, text, count=1)
-        configs[task.config] = text
+    configs = {task.config: of_student.text(task.config) for task in exercise.runs.values()}
     texts = {
         "task.md": of_student.text("task.md"),
         FILE: _assignment_text(identity, of_student, configs),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -52,17 +50,6 @@ class Identity(Part):
             "seed": self.seed,
             **self.parameters,
         }
-
-    def run_seed(self, predicted: Mapping[str, str]) -> int:
-        """The seed of a run.
-
-        `predicted` has the predictions that come before it, by question; other ones give another
-        seed. Without any it is the student's own.
-        """
-        if not predicted:
-            return self.seed
-        text = json.dumps([self.ticket, self.seed, sorted(predicted.items())])
-        return _as_seed(hashlib.sha256(text.encode()).digest())
 
 
 def _as_seed(digest: bytes) -> int:

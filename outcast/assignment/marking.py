@@ -14,9 +14,9 @@ from outcast.assignment.classes import Class
 from outcast.assignment.evidence import Asked, Examined, Handed, examine
 from outcast.assignment.exercise import Exercise
 from outcast.assignment.folder import MOST_BYTES, Folder
-from outcast.assignment.graded import COUNTING, Evidence, Graded, Verdict
+from outcast.assignment.graded import Evidence, Graded, Verdict
 from outcast.assignment.identity import Identity
-from outcast.assignment.questions import Effect, Prediction, Question, Right, Text
+from outcast.assignment.questions import Effect, Question, Right, Text
 from outcast.assignment.repeated import Repeated
 from outcast.assignment.replayed import Runner
 from outcast.errors import InputError, OutcastError
@@ -142,11 +142,7 @@ class _Submission:
 
     def _examined(self, name: str) -> Examined:
         task = self.exercise.runs[name]
-        given = self.answers.given
-        before = [question.key for question in self.exercise.predictions(name)]
-        predicted = {key: given[key] for key in before if key in given}
-        seed = self.identity.run_seed(predicted)
-        run = Asked(name, task, self.exercise.expected(name, seed))
+        run = Asked(name, task, self.exercise.expected(name, self.identity.seed))
         scratch = self.scratch / name
         scratch.mkdir()
         handed = Handed(self.folder.path / task.config, self.folder.run(name), self.is_packed)
@@ -154,9 +150,6 @@ class _Submission:
 
     def _right(self, question: Question, examined: Mapping[str, Examined]) -> Right | None:
         """The right answers; None if the run that they come from does not count."""
-        if isinstance(question, Prediction):
-            states = {examined[name].evidence.state for name in question.before}
-            return () if states <= COUNTING else None
         if isinstance(question, Effect):
             return self._effect(question, examined)
         truth = examined[question.run].truth if question.run is not None else None

@@ -12,14 +12,12 @@ make the captures again, so none has to be handed in.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast import __version__, files, handed_in
+from outcast import __version__, handed_in
 from outcast.archive import contents, zips
 from outcast.assignment.answers import read_answers
 from outcast.assignment.folder import Folder
@@ -32,8 +30,6 @@ MOST_UNPACKED_BYTES = 32 << 20
 RECORD = "submission.json"
 RUNS = "runs"
 _OF_A_RUN = ("config.yaml", "manifest.json", "summary.json")
-_EARLIEST = 315_532_800
-"""1980-01-01, the first day that a zip file knows."""
 
 
 class Record(handed_in.Versioned):
@@ -88,14 +84,13 @@ def write(folder: Folder, path: Path) -> Packed:
         members[f"{RUNS}/{name}/manifest.json"] = collected.manifest_text(directory)
     for name in members:
         zips.require_name(name)
-    hashes = {name: _sha256(content) for name, content in sorted(members.items())}
+    hashes = {name: zips.digest(content) for name, content in sorted(members.items())}
     record = Record(outcast=__version__, files=hashes)
     members[RECORD] = f"{record.model_dump_json(indent=1)}\n".encode()
-    day = time.gmtime(max(folder.answers.stat().st_mtime, _EARLIEST))
     # Written beside its place first, because only then its size is known.
     trial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        zips.write(trial, members, (day.tm_year, day.tm_mon, day.tm_mday), hashes)
+        zips.write(trial, members, zips.day(folder.answers.stat().st_mtime), hashes)
         size, most = trial.stat().st_size, most_bytes(handout.questions)
         if size > most:
             largest = max(members, key=lambda name: _size(members[name]))
@@ -107,12 +102,6 @@ def write(folder: Folder, path: Path) -> Packed:
     finally:
         trial.unlink(missing_ok=True)
     return Packed(path, size, len(members), tuple(runs))
-
-
-def _sha256(content: Path | bytes) -> str:
-    if isinstance(content, Path):
-        return files.sha256(content)
-    return hashlib.sha256(content).hexdigest()
 
 
 def _size(content: Path | bytes) -> int:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
-from pydantic import BaseModel
 
 from outcast.emulation.commands import within
 from outcast.errors import ConfigError, InputError
@@ -80,7 +79,7 @@ def rows(sql: str, run: Run) -> list[tuple[Any, ...]]:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         what = (str(error).strip() or "polars failed").splitlines()[0]
         tables = ", ".join(sorted({*run.tables, *TABLES_OF_SUMMARY}))
-        raise InputError(f"{run.directory.path}: sql: {what}; its tables: {tables}") from None
+        raise InputError(f"sql: {what}; its tables: {tables}") from None
     # polars' SQL takes 100.0 as a decimal, and what is computed from it is one too.
     return frame.with_columns(pl.selectors.decimal().cast(pl.Float64)).rows()
 
@@ -97,31 +96,23 @@ def _without_literals(text: str) -> str:
     return re.sub(r"\"[^\"]*\"", "", text)
 
 
-def _columns(*parts: tuple[type[pl.DataType], str]) -> dict[str, type[pl.DataType]]:
-    return {name: kind for kind, names in parts for name in names.split()}
-
-
 TABLES_OF_SUMMARY: Mapping[str, Mapping[str, type[pl.DataType]]] = {
-    "run": _columns(
-        (pl.Int64, "t_start"),
-        (pl.Float64, "duration_s frame_us outcast_ratio jain_index total_goodput_bps"),
-    ),
-    "classes": _columns(
-        (pl.Int64, "hops flows"),
-        (pl.Float64, "mean_goodput_bps min_goodput_bps"),
-        (pl.Int64, "timeouts retransmits"),
-        (pl.Float64, "srtt_ms"),
-    ),
-    "inputs": _columns(
-        (pl.String, "port"), (pl.Int64, "hops packets dropped longest_chain blackouts")
-    ),
-    "phase": _columns(
-        (pl.String, "port"),
-        (pl.Int64, "tenth"),
-        (pl.Float64, "packet_time_us"),
-        (pl.Int64, "blackouts"),
-        (pl.Float64, "during_lost during_others before_lost before_others"),
-    ),
+    "run": {
+        "t_start": pl.Int64,
+        "duration_s": pl.Float64,
+        "frame_us": pl.Float64,
+        "outcast_ratio": pl.Float64,
+        "jain_index": pl.Float64,
+        "total_goodput_bps": pl.Float64,
+    },
+    "inputs": {
+        "port": pl.String,
+        "hops": pl.Int64,
+        "packets": pl.Int64,
+        "dropped": pl.Int64,
+        "longest_chain": pl.Int64,
+        "blackouts": pl.Int64,
+    },
 }
 """Small tables with numbers of summary.json, and their columns; docs/exercises.md explains them."""
 
@@ -130,42 +121,19 @@ def tables_of_summary(run: Run) -> dict[str, pl.DataFrame]:
     """The run's summary as tables, for queries.
 
     `run` has one row; its `t_start` is the traffic's start in ns, as the times of the tables are.
-    `classes` has a row for each hop count, `inputs` for each input port, and `phase` for each tenth
-    of a packet time at each bottleneck.
+    `inputs` has a row for each input port.
     """
-    summary = run.summary
-    content = {
-        "run": [
-            _row(
-                "run", summary, t_start=run.manifest.traffic.t_start_ns, frame_us=run.frame_ns / 1e3
-            )
-        ],
-        "classes": [
-            _row(
-                "classes", part, hops=int(hops), srtt_ms=part.srtt_ms.p50 if part.srtt_ms else None
-            )
-            for hops, part in summary.classes.items()
-        ],
+    start, frame_us = run.manifest.traffic.t_start_ns, run.frame_ns / 1e3
+    rows = {
+        "run": [{**dict(run.summary), "t_start": start, "frame_us": frame_us}],
         "inputs": [
-            _row("inputs", part, port=name, hops=part.hops[0] if len(part.hops) == 1 else None)
-            for name, part in summary.drops.items()
-        ],
-        "phase": [
-            _row("phase", part, tenth, port=name, tenth=tenth)
-            for name, part in summary.phase.items()
-            for tenth in range(10)
+            {**dict(part), "port": name, "hops": part.hops[0] if len(part.hops) == 1 else None}
+            for name, part in run.summary.drops.items()
         ],
     }
     return {
-        name: pl.DataFrame(content[name], schema=dict(columns))
+        name: pl.DataFrame(
+            [{key: row[key] for key in columns} for row in rows[name]], schema=dict(columns)
+        )
         for name, columns in TABLES_OF_SUMMARY.items()
     }
-
-
-def _row(table: str, part: BaseModel, place: int = 0, **own: object) -> dict[str, Any]:
-    """A row with these values and fields of a part of the summary; of lists the one at `place`."""
-    row = {}
-    for key in TABLES_OF_SUMMARY[table]:
-        value = own[key] if key in own else getattr(part, key)
-        row[key] = value[place] if isinstance(value, (list, tuple)) else value
-    return row

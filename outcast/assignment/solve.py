@@ -20,14 +20,6 @@ from outcast.files import write_text
 from outcast.records.run import Run
 
 
-def predictions(exercise: Exercise, run: str) -> dict[str, str]:
-    """The predictions that a solution makes before a run: those of solution.yaml, or the first."""
-    return {
-        question.key: exercise.solution.answers.get(question.key) or next(iter(question.choices))
-        for question in exercise.predictions(run)
-    }
-
-
 def solve(
     klass: Class,
     student: str,
@@ -53,8 +45,7 @@ def solve(
         runs: dict[str, Run] = {}
         for run, task in exercise.runs.items():
             on_progress(f"making {run}")
-            seed = identity.run_seed(predictions(exercise, run))
-            config = exercise.expected(run, seed)
+            config = exercise.expected(run, identity.seed)
             write_text(folder.config(task), experiment.dump(config))
             # As a student's run is made: from the file.
             made = runner.run(experiment.load(folder.config(task)), folder.run(run).path)
@@ -80,9 +71,7 @@ def _answers_text(exercise: Exercise, runs: Mapping[str, Run]) -> str:
 
 def _answer(exercise: Exercise, question: Question, runs: Mapping[str, Run]) -> Any:
     """The answer that stands in answers.yaml; None if nothing is known."""
-    if isinstance(question, Prediction):
-        return predictions(exercise, question.before[0])[question.key]
-    if isinstance(question, Text):
+    if isinstance(question, (Prediction, Text)):
         return exercise.solution.answers.get(question.key)
     right: Right | None = question.right_answers(runs.get(question.run or ""))
     if not right:

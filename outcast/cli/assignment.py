@@ -89,20 +89,6 @@ def handout(klass: Path, students: tuple[str, ...], file: Path | None) -> None:
         terminal.echo(str(folder.path))
 
 
-@shared.verb("predict", "outcast assignment predict .", group=command)
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-def predict(directory: Path) -> None:
-    """Seal the predictions in DIR: the seeds of the runs after them follow from them."""
-    from outcast.assignment import predict as sealing
-    from outcast.assignment.folder import Folder
-
-    folder = Folder(directory)
-    sealed = sealing.seal(folder)
-    for run, seed in sealed.seeds.items():
-        again = "; make the run again" if run in sealed.outdated else ""
-        terminal.echo(f"{run}: seed {seed}, which your prediction decides{again}")
-
-
 @shared.verb("check", "outcast assignment check .", group=command)
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def check(directory: Path) -> None:
@@ -121,21 +107,13 @@ def check(directory: Path) -> None:
     terminal.echo(f"{directory}: complete")
 
 
-@shared.verb("lint", "outcast assignment lint my-exercise --seeds 3 --jobs 2", group=command)
+@shared.verb("lint", "outcast assignment lint my-exercise", group=command)
 @click.argument("exercise", metavar="EXERCISE")
-@shared.option(
-    "--seeds N",
-    "For how many students, each with an own seed.",
-    type=click.IntRange(min=2, max=100),
-    default=10,
-)
-@shared.jobs
-def lint(exercise: str, seeds: int, jobs: int | None) -> None:
-    """Run the solution of EXERCISE for several students, and look at every model answer.
+def lint(exercise: str) -> None:
+    """Make the solution of EXERCISE as a student would hand it in, and grade it.
 
-    Exit status 2 if something is wrong.
+    Exit status 2 if it does not earn all points.
     """
-    import os
     from tempfile import TemporaryDirectory
 
     from outcast.assignment import lint as linting
@@ -143,16 +121,13 @@ def lint(exercise: str, seeds: int, jobs: int | None) -> None:
     from outcast.assignment.replayed import Guest
 
     shared.end_as_interrupted()
-    loaded = load_exercise(exercise)
     with TemporaryDirectory(prefix="outcast-lint-") as scratch:
-        found = linting.lint(
-            loaded, Guest(), Path(scratch), seeds, jobs or os.cpu_count() or 1, terminal.tell
-        )
+        found = linting.lint(load_exercise(exercise), Guest(), Path(scratch), terminal.tell)
     terminal.console().print(linting.table(found))
-    terminal.echo_lines(found.all_problems)
-    if found.all_problems:
-        raise InputError(f"{exercise}: {len(found.all_problems)} problems")
-    terminal.echo(f"{exercise}: {found.runs} runs of {seeds} students, nothing is wrong")
+    terminal.echo_lines(found.problems)
+    if found.problems:
+        raise InputError(f"{exercise}: {len(found.problems)} problems")
+    terminal.echo(f"{exercise}: the solution earns all points")
 
 
 @shared.verb("solve", "outcast assignment solve NETS26 --student ana -o ana-solved", group=command)

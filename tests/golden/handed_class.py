@@ -35,7 +35,7 @@ runs:
   unfair: {config: configs/unfair.yaml}
   remedy: {config: configs/remedy.yaml, free: [queue]}
 questions:
-  - {key: expectation, kind: prediction, asked: "Who gets more?", before: [unfair], points: 1,
+  - {key: expectation, kind: prediction, asked: "Who gets more?", points: 1,
      choices: {lone: the near one, rivals: the far ones}}
   - {key: ratio, kind: number, run: unfair, asked: "How many times as much?", points: 2,
      tolerance: 2%, answer: {sql: "SELECT outcast_ratio FROM run"}}
@@ -133,7 +133,7 @@ class GoldenRunner:
         return RunDirectory(target)
 
 
-def hand_in(class_: Class, student: str, target: Path, predicted: str = "rivals") -> Folder:
+def hand_in(class_: Class, student: str, target: Path) -> Folder:
     """An honest student's folder, with everything right."""
     identity = class_.issued(student)
     folder = Folder(target)
@@ -145,13 +145,12 @@ def hand_in(class_: Class, student: str, target: Path, predicted: str = "rivals"
             copy.write_bytes(path.read_bytes())
     asked = class_.exercise.with_values(identity.values)
     for name in asked.runs:
-        prediction = {each.key: predicted for each in asked.predictions(name)}
-        config = asked.expected(name, identity.run_seed(prediction))
+        config = asked.expected(name, identity.seed)
         (target / asked.runs[name].config).write_text(experiment.dump(config))
         golden_run(folder.run(name).path, config)
     (target / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 100)
     answers = {
-        question.key: _answer(question, folder, student, predicted)
+        question.key: _answer(question, folder, student)
         for question in asked.questions
         if not isinstance(question, Effect)
     }
@@ -159,9 +158,9 @@ def hand_in(class_: Class, student: str, target: Path, predicted: str = "rivals"
     return folder
 
 
-def _answer(question: Question, folder: Folder, student: str, predicted: str) -> Any:
+def _answer(question: Question, folder: Folder, student: str) -> Any:
     if isinstance(question, Prediction):
-        return predicted
+        return "rivals"
     if isinstance(question, Text):
         return f"{student} thinks that one port is always a little late."
     if isinstance(question, Picture):

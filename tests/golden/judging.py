@@ -10,7 +10,7 @@ _VERDICT = (
     *("reproduce_verdict", "reproduce_intervals", "reproduce_recipes", "reproduce_measures"),
 )
 _HANDED_IN = ("assignment_dishonest",)
-_COPIES, _QUESTIONS = ("assignment_copies",), ("assignment_questions",)
+_COUNTING, _QUESTIONS = ("assignment_copies",), ("assignment_questions",)
 _LEDGER = ("ledger",)
 _READ_BACK = ("queues", "transport", "link_settings", "queue_kinds")
 
@@ -233,7 +233,6 @@ JUDGING = [
          "states & _UNFINISHED"),
         ("grading: one run made again", "marking", 'if states == {"genuine"}',
          'if "genuine" in states'),
-        ("grading: a prediction without a run", "marking", "if states <= COUNTING else None", ""),
         ("grading: an answer without a run", "marking",
          "if question.run is not None and truth is None:", "if False:"),
         ("grading: a packed folder", "marking", "packed.require_whole(place)", "pass"),
@@ -245,7 +244,7 @@ JUDGING = [
          "and getattr(theirs, name) != getattr(ours, name)", "and False"),
     ),
     *_of(
-        *("assignment", _COPIES),
+        *("assignment", _COUNTING),
         ("grading: which one counts", "counting", "_ORDER.index(each.verdict), ", ""),
         ("grading: the first counts", "counting", "dates_s[number], ", ""),
     ),

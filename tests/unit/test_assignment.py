@@ -1,4 +1,4 @@
-"""The class folder, the student's folder, the prediction, and what `check` says is missing."""
+"""The class folder, the student's folder, and what `check` says is missing."""
 
 import os
 import shutil
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from outcast import cli, experiment
-from outcast.assignment import check, classes, predict, solve
+from outcast import cli
+from outcast.assignment import check, classes, solve
 from outcast.assignment.classes import Class, new_class
 from outcast.assignment.exercise import load_exercise
 from outcast.assignment.folder import Folder
@@ -220,7 +220,7 @@ def test_check_names_everything_that_is_missing(kept, tmp_path, capsys):
     assert cli.invoke(["assignment", "check", str(folder.path)]) == 2
     said = capsys.readouterr()
     for line in (
-        "configs/unfair.yaml: answer expectation, then: outcast assignment predict .",
+        "answers.yaml: expectation: not answered",
         "configs/remedy.yaml: FILL_IN is still in line 6",
         "runs/unfair: the run is missing; make it with: outcast run configs/unfair.yaml -o runs/",
         "answers.yaml: why: not answered",
@@ -229,28 +229,6 @@ def test_check_names_everything_that_is_missing(kept, tmp_path, capsys):
         assert line in said.out
     assert "remedy_works" not in said.out
     assert len(said.err.splitlines()) == 1
-
-
-def test_a_prediction_decides_the_seed(kept, tmp_path, capsys):
-    folder = fresh(kept, tmp_path)
-    config = folder.path / "configs/unfair.yaml"
-    own = kept.issued("ana").seed
-    words = ["assignment", "predict", str(folder.path)]
-    assert cli.invoke(words) == 2
-    assert "answers.yaml: expectation: not answered" in capsys.readouterr().err
-    edit(config, "limit: FILL_IN", "limit: 16KB")
-    seeds = set()
-    for before, prediction in (("FILL_IN", "lone"), ("lone", "rivals"), ("rivals", "lone")):
-        edit(folder.answers, f"expectation: {before}", f"expectation: {prediction}")
-        assert cli.invoke(words) == 0
-        seeds.add(experiment.load(config).seed)
-    assert len(seeds) == 2
-    assert own not in seeds
-    # The run that no prediction comes before has the student's own seed.
-    assert f"seed: {own}" in (folder.path / "configs/remedy.yaml").read_text()
-    edit(folder.answers, "expectation: lone", "expectation: nobody")
-    with pytest.raises(InputError, match="'nobody': allowed is one of lone, rivals"):
-        predict.seal(folder)
 
 
 def test_a_complete_folder(complete, capsys):
@@ -268,23 +246,23 @@ def test_check_says_nothing_of_right_and_wrong(handed):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("expectation: rivals", "expectation: lone", "because your prediction decides it"),
+        ("expectation: rivals", "expectation: nobody", "'nobody': allowed is one of lone, rivals"),
         ("cause: ports", "cause: [ports]", "cause: \"['ports']\": allowed is one of rtt, ports"),
-        ("lost: 339.0", "lost: 339 packets", "lost: '339 packets' is not a number"),
-        ("lost: 339.0", "lost: true", "lost: 'True' is not a number"),
-        ("lost: 339.0", "lost: .nan", "allowed are finite numbers"),
-        ("  from: 0.181755", "  from: 0.1814", "complete"),
-        ("  from: 0.181755", "  from: -5", "is 5.18175 wide; allowed is at most 0.001"),
-        ("  from: 0.181755", "  from: 3", "ends at 0.181755, before it begins at 3"),
-        ("  from: 0.181755\n", "", "first_loss: allowed is {from: NUMBER, to: NUMBER}"),
+        ("lost: 325.0", "lost: 325 packets", "lost: '325 packets' is not a number"),
+        ("lost: 325.0", "lost: true", "lost: 'True' is not a number"),
+        ("lost: 325.0", "lost: .nan", "allowed are finite numbers"),
+        ("  from: 0.108998", "  from: 0.1085", "complete"),
+        ("  from: 0.108998", "  from: -5", "is 5.109 wide; allowed is at most 0.001"),
+        ("  from: 0.108998", "  from: 3", "ends at 0.108998, before it begins at 3"),
+        ("  from: 0.108998\n", "", "first_loss: allowed is {from: NUMBER, to: NUMBER}"),
         ("why: Because the ports take turns in losing.", "why: because so", "fewer than 5 words"),
         ("sketch.png", "sketch.gif", "allowed is the name of a file (.png, .jpg, .pdf)"),
         ("sketch.png", "../ana/sketch.png", "allowed is the name of a file in the folder"),
         ("sketch.png", "other.png", "other.png: there is no such file"),
         ("sketch.png", "runs.png", "runs.png: is no PNG file"),
         ("sketch.png", "link.png", "link.png: allowed is a file, not a link"),
-        ("lost: 339.0", "lots: 339", "lots: there is no such question"),
-        ("lost: 339.0", "remedy_works: true", "remedy_works: there is no such question"),
+        ("lost: 325.0", "lots: 325", "lots: there is no such question"),
+        ("lost: 325.0", "remedy_works: true", "remedy_works: there is no such question"),
     ],
 )
 def test_answers_that_are_none(old, new, said, handed):

@@ -32,7 +32,7 @@ from tests.golden import handed_class as golden
 from tests.json_files import edit
 
 STUDENTS = ("ana", "ben")
-UNFAIR_POINTS = {"expectation", "ratio"}
+UNFAIR_POINTS = {"ratio"}
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,6 @@ def another_of_his_runs(inbox: Inbox) -> None:
             lambda inbox: set_config(inbox.ben, "unfair", duration_ns=30_000_000),
             "runs/unfair: duration is not what the task sheet asks for",
         ),
-        (lambda inbox: golden.change_answers(inbox.ben, expectation="lone"), "runs/unfair: "),
         (
             a_configuration_changed_after_its_run,
             "runs/remedy: configs/remedy.yaml has changed since the run was made",
@@ -401,7 +400,7 @@ def test_what_a_run_records_is_not_chosen_by_the_student(inbox):
     graded = inbox.mark(inbox.ben.path)
     assert states(graded)["unfair"] == "genuine"
     seed = inbox.ben.run("unfair").read_manifest().seed
-    asked = [run for run in inbox.runner.asked if run.seed == seed]
+    asked = [run for run in inbox.runner.asked if (run.name, run.seed) == ("unfair", seed)]
     assert [run.analysis == before for run in asked] == [False, True]
 
 
@@ -534,32 +533,6 @@ def test_a_capture_that_is_a_bomb(inbox):
     graded = inbox.mark(inbox.ben.path)
     assert states(graded)["unfair"] == "forged"
     assert not any(points(graded)[key] for key in UNFAIR_POINTS)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "ratio: .inf\n",
-        "ratio: [1, 2, 3, 4]\n",
-        "cause: [rtt, phase]\n",
-        "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nratio: *c\n",
-        "[" * 10_000,
-        "- ratio: 4\n",
-    ],
-)
-def test_answers_that_are_none(text, inbox):
-    inbox.ben.answers.write_text(text)
-    graded = inbox.mark(inbox.ben.path)
-    assert graded.verdict == "incomplete"
-    assert not any(points(graded)[key] for key in ("ratio", "cause", "expectation"))
-
-
-def test_thousands_of_keys_give_a_few_lines(inbox):
-    inbox.ben.answers.write_text("".join(f'"a\\nb{n}": 1\n' for n in range(9_000)))
-    notes = [note for note in inbox.mark(inbox.ben.path).notes if "question" in note]
-    assert len(notes) == 6
-    assert notes[-1] == "answers.yaml: 8995 more keys that are no questions"
-    assert not any("\n" in note for note in notes)
 
 
 @pytest.mark.parametrize("seed", range(12))

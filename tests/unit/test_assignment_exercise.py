@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from outcast.assignment.exercise import load_exercise, shipped
-from outcast.assignment.lint import Line, Linted
 from outcast.errors import ConfigError
 from scripts import exercise_ranges
 
@@ -149,8 +148,13 @@ def test_an_exercise_that_is_not_there():
         load_exercise("outcasts")
 
 
-def test_the_table_has_what_was_computed():
-    lines = (Line("ratio", "number", "2.1 to 9.5", ()), Line("why", "text", "", ()))
-    head, *rows = exercise_ranges.table(Linted(lines, (), 20))
-    assert head == ["question", f"right answers of {exercise_ranges.STUDENTS} students"]
-    assert rows == [["`ratio`", "2.1 to 9.5"]]
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([(2.1,), (9.5, 3.0)], "2.1 to 9.5"),
+        ([("more",), ("less",), ("more",)], "more for 2, less for 1"),
+        ([((1.5, 2.0),), ((0.5, 3.0),)], "begins at 0.5 to 1.5"),
+    ],
+)
+def test_the_range_of_a_classes_answers(answers, said):
+    assert exercise_ranges.told(answers) == said

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import sys
 import time
 import zipfile
 from dataclasses import replace
@@ -190,21 +191,49 @@ def test_what_cannot_be_packed(handed_in, tmp_path):
 # Bounds.
 
 
-def test_what_takes_too_long_or_too_much_does_not_stop_the_others(tmp_path):
+BOUNDED = """\
+import json, os, pathlib, signal, sys, time
+item = json.load(sys.stdin)
+time.sleep(item.get("sleep_s", 0))
+taken = bytearray(item.get("megabytes", 0) << 20)
+if item.get("kill"):
+    os.kill(os.getpid(), signal.SIGSEGV)
+pathlib.Path(sys.argv[1], "result.json").write_text('{"done": true}')
+"""
+
+
+def test_what_takes_too_long_or_too_much_does_not_stop_the_others(tmp_path, monkeypatch):
+    (tmp_path / "bounded_item.py").write_text(BOUNDED)
+    monkeypatch.setattr(
+        bounded, "python_module", lambda name: [sys.executable, f"{tmp_path}/{name}.py"]
+    )
     items = [{"sleep_s": 0.0}, {"sleep_s": 600.0}, {"megabytes": 4000}, {"kill": True}]
-    began = time.monotonic()
-    ended = {
-        done.item: done
-        for done in bounded.each(
-            "tests.golden.bounded_item", items, tmp_path, 4, Bounds(8.0, 1 << 30)
-        )
-    }
+    began, scratch = time.monotonic(), tmp_path / "scratch"
+    scratch.mkdir()
+    found = bounded.each("bounded_item", items, scratch, 4, Bounds(8.0, 1 << 30))
+    ended = {done.item: done for done in found}
     assert time.monotonic() - began < 40
     assert ended[0].result == {"done": True}
     assert "took longer than 8 s" in ended[1].problem
     assert "took more than 1024 MiB of memory" in ended[2].problem
     assert "its grading ended by signal 11" in ended[3].problem
-    assert list(tmp_path.iterdir()) == []
+    assert list(scratch.iterdir()) == []
+
+
+def test_an_interrupted_grading_ends_its_processes(tmp_path, monkeypatch):
+    (tmp_path / "bounded_item.py").write_text(BOUNDED)
+    monkeypatch.setattr(
+        bounded, "python_module", lambda name: [sys.executable, f"{tmp_path}/{name}.py"]
+    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    items = [{}, *[{"sleep_s": 600.0}] * 5]
+    began = time.monotonic()
+    found = bounded.each("bounded_item", items, scratch, 2, Bounds(600.0, 1 << 30))
+    assert next(found).result
+    found.close()
+    assert time.monotonic() - began < 30
+    assert list(scratch.iterdir()) == []
 
 
 def test_many_are_graded_in_one_go_and_taken_up_again(handed_in, tmp_path):
@@ -258,9 +287,6 @@ def test_a_grade_that_could_not_be_computed_is_not_kept(handed_in, tmp_path, mon
         monkeypatch.setattr(worker.marking, "mark", lambda *_, graded=graded: graded)
         worker.grade_one(task, tmp_path / f"scratch-{number}")
         assert len(list((tmp_path / "kept").iterdir())) == number
-
-
-# How long it takes.
 
 
 # The verbs.

@@ -52,8 +52,7 @@ def question(**keys: Any) -> Question:
         ({"kind": "text"}, "words", None, "by_hand"),
         ({"kind": "text"}, None, None, "missing"),
         ({"kind": "picture"}, "a.png", None, "by_hand"),
-        ({"kind": "prediction", "choices": CHOICES, "before": ["r"]}, "lone", (), "right"),
-        ({"kind": "prediction", "choices": CHOICES, "before": ["r"]}, "lone", None, "missing"),
+        ({"kind": "prediction", "choices": CHOICES}, "lone", None, "right"),
         ({**EFFECT, "below": 0.5}, None, ((0.2, 0.49),), "right"),
         ({**EFFECT, "below": 0.5}, None, ((0.2, 0.51),), "wrong"),
         ({**EFFECT, "above": 2}, None, ((2.1, 9.0),), "right"),
@@ -98,7 +97,7 @@ def test_an_effect_needs_an_interval_beyond_the_size_asked_for():
         ({**EFFECT, "below": 1, "answer": 3}, "an effect has none"),
         ({"kind": "packets", "widest": 1, "answer": 3}, "answer: allowed is {sql: ...}"),
         ({"kind": "choice", "choices": CHOICES, "answer": "nobody"}, "one of lone, rivals"),
-        ({"kind": "prediction", "choices": CHOICES, "before": ["r"], "answer": "lone"}, "has none"),
+        ({"kind": "prediction", "choices": CHOICES, "answer": "lone"}, "has none"),
     ],
 )
 def test_keys_that_contradict_each_other(keys, said):
@@ -188,7 +187,9 @@ def test_what_queries_see(run):
         (run.table("packets").height,)
     ]
     # polars' decimals become numbers.
-    assert queries.rows("SELECT 100.0 * hops AS a FROM classes LIMIT 1", run) == [(200.0,)]
+    assert queries.rows("SELECT 100.0 * hops AS a FROM inputs ORDER BY hops LIMIT 1", run) == [
+        (200.0,)
+    ]
     joined = "SELECT count(*) AS n FROM packets p JOIN inputs i ON p.ingress = i.port"
     assert queries.rows(joined, run) == [(packets,)]
     # The small tables hide no table of the run.

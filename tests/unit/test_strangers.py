@@ -36,7 +36,6 @@ WAYS: dict[str, tuple[str, ...]] = {
     "why": ("why", X),
     "assignment check": ("assignment", "check", X),
     "assignment pack": ("assignment", "pack", X, "-o", "out.zip"),
-    "assignment predict": ("assignment", "predict", X),
     "assignment lint": ("assignment", "lint", X),
     "assignment grade": ("assignment", "grade", "CLASS", X, "-o", "out"),
 }

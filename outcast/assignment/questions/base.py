@@ -141,8 +141,9 @@ class QuestionKind(Part, abc.ABC):
             return None
         try:
             return self.right_from(self.answer.rows(run))
-        except ValueError as error:
-            raise InputError(f"{run.directory.path}: {self.key}: {error}") from None
+        except (InputError, ValueError) as error:
+            told = str(error).removeprefix(f"{run.directory.path}: ")
+            raise InputError(f"{run.directory.path}: {self.key}: {told}") from None
 
     def right_from(self, rows: list[tuple[Any, ...]]) -> Right:
         """The right answers from the rows of a query. Raises ValueError if they are no answers."""

@@ -62,26 +62,15 @@ class Choice(OfChoices):
 
 
 class Prediction(OfChoices):
-    """A prediction. The seed of the runs that come after it follows from it.
+    """A prediction, which earns its points for having been made, not for being right."""
 
-    It earns its points for having been made before the run, not for being right.
-    """
-
-    PUBLIC = ("choices", "before")
+    PUBLIC = ("choices",)
 
     kind: Literal["prediction"]
-    before: tuple[Name, ...] = Field(
-        min_length=1, description="the runs whose seed follows from the prediction"
-    )
 
     def require_sound(self) -> None:
         if self.answer is not None:
             raise ValueError("answer: a prediction has none, because any earns its points")
 
     def mark(self, answer: Any, right: Right | None) -> Marked:
-        """`right` is not None if a run with the prediction's seed was handed in."""
-        if answer is None:
-            return self.missing()
-        if right is None:
-            return self.missing("no run was made after this prediction")
-        return self.judged(True, "made before the run")
+        return self.missing() if answer is None else self.judged(True)
