@@ -98,7 +98,7 @@ def absolute_search_paths() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def pool_of(jobs: int | None, scheduler: str | None, store: str | None = None) -> Pool:
+def pool_of(jobs: int | None, scheduler: str | None) -> Pool:
     """The pool of a Dask scheduler's workers, or of so many processes here; None is one a core.
 
     Raises as `outcast.sweep.dask_pool.connect`.
@@ -106,7 +106,7 @@ def pool_of(jobs: int | None, scheduler: str | None, store: str | None = None) -
     if scheduler is not None:
         from outcast.sweep.dask_pool import connect
 
-        return connect(scheduler, store)
+        return connect(scheduler)
     from outcast.sweep.pool import LocalPool
 
     cores = os.cpu_count() or 1

@@ -17,7 +17,7 @@ from outcast.engines import choice
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, Source
 from outcast.plan.planned import Planned
-from outcast.sweep import index, merge, plan, runner
+from outcast.sweep import merge, plan, runner
 from outcast.sweep.plan import Plan
 from outcast.sweep.plan import Run as PlannedRun
 from outcast.sweep.runner import Result
@@ -35,7 +35,6 @@ class Prepared:
     path: Path
     jobs: int | None
     scheduler: str | None
-    store: str | None
     resume: bool
 
 
@@ -45,7 +44,6 @@ def prepare(
     *,
     jobs: int | None = None,
     scheduler: str | None = None,
-    store: str | None = None,
     resume: bool = False,
     shard: tuple[int, int] | None = None,
     hashes: bool = False,
@@ -66,10 +64,6 @@ def prepare(
             "--scheduler: realtime runs share no machine and are made on this one only; "
             "allowed is engine: virtual"
         )
-    if store is not None and scheduler is None:
-        raise ConfigError(
-            "--store: is where Dask's workers put results; allowed is it with --scheduler"
-        )
     if shard is not None:
         planned = planned.shard(*shard)
     target = path or Path("results") / f"{planned.experiment.name}-sweep"
@@ -84,7 +78,6 @@ def prepare(
         target,
         jobs if scheduler is None else None,
         scheduler,
-        store,
         resume,
     )
 
@@ -92,14 +85,14 @@ def prepare(
 def carry_out(
     prepared: Prepared, limits: Limits | None = None, progress: bool | None = None
 ) -> Result:
-    """Makes the runs that are left, and index.html.
+    """Makes the runs that are left.
 
     Raises:
         ConfigError: the folder cannot be used.
         BusyError: another process is at it.
         FeatureMissingError, DeadlineError: the Dask scheduler cannot be used.
     """
-    pool = pool_of(prepared.jobs, prepared.scheduler, prepared.store)
+    pool = pool_of(prepared.jobs, prepared.scheduler)
     try:
         with displays.of_sweep(progress) as observer:
             result = runner.run_sweep(
@@ -112,14 +105,13 @@ def carry_out(
             )
     finally:
         pool.stop()
-    index.write_index(result.directory)
     return result
 
 
 def merge_shards(
     source: Source, shards: Sequence[Path], path: Path | None = None
 ) -> tuple[Path, str | None]:
-    """Puts the shards of a sweep together in a new folder, with its page.
+    """Puts the shards of a sweep together in a new folder.
 
     Returns:
         The folder, and a warning where different versions made the runs.
@@ -131,7 +123,6 @@ def merge_shards(
     planned = plan.plan_sweep(source, lambda experiment: choice.choose(experiment).name)
     target = path or Path("results") / f"{planned.experiment.name}-sweep"
     whole = merge.merge(planned, shards, target)
-    index.write_index(whole)
     return target, runner.mixture_warning(planned, whole)
 
 
@@ -143,7 +134,6 @@ def run_sweep(
     jobs: int | None = None,
     directory: str | os.PathLike[str] | None = None,
     scheduler: str | None = None,
-    store: str | None = None,
     resume: bool = False,
     progress: bool | None = None,
 ) -> Sweep:
@@ -161,8 +151,6 @@ def run_sweep(
         jobs: how many virtual runs go on at a time; None is as many as there are cores.
         directory: the sweep's folder, new or empty; None is results/NAME-sweep.
         scheduler: the address of a Dask scheduler, whose workers make the runs instead.
-        store: with `scheduler`, the URL of a folder by which the results come, as fsspec takes it:
-            `s3://bucket/folder`.
         resume: go on with the sweep in the folder; what is finished there is not repeated.
         progress: as in `outcast.run`.
 
@@ -187,7 +175,6 @@ def run_sweep(
             None if directory is None else Path(directory),
             jobs=jobs,
             scheduler=scheduler,
-            store=store,
             resume=resume,
         )
         result = carry_out(prepared, progress=progress)

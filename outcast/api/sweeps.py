@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from outcast.api import progress as displays
 from outcast.api.runs import Run
-from outcast.errors import InputError
+from outcast.errors import InputError, OutcastError
 from outcast.experiment import Experiment
-from outcast.sweep import dataset, index, state
+from outcast.sweep import dataset, state
 from outcast.sweep.state import State
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Failure
+from outcast.view import report
 
 if TYPE_CHECKING:
     import polars as pl
@@ -122,21 +123,17 @@ class Sweep:
         choice = draw.Choice(value, tuple(by), tuple(where), over=tuple(over))
         return draw.figure(self.path, name, choice)
 
-    def write_report(self, *, progress: bool | None = None) -> Path:
-        """Writes the reports that runs lack, and index.html about all of them.
-
-        Returns:
-            The path of index.html.
-
-        Raises:
-            InputError: a result cannot be read, or the page cannot be written.
-        """
-        names = index.without_report(self._directory)
-        with displays.of_count(progress, "reports", len(names)) as advance:
-            refused = index.write_reports(self._directory, names, lambda name: advance())
-        for name, reason in refused.items():
-            displays.note(progress, f"no report of {name}: {reason}")
-        return index.write_index(self._directory, refused)
+    def write_reports(self, *, progress: bool | None = None) -> None:
+        """Writes the reports that finished runs lack. Those that cannot be written are told."""
+        runs = [run.parent for run in sorted(self._directory.runs.glob("*/manifest.json"))]
+        missing = [run.name for run in runs if not (run / report.NAME).exists()]
+        with displays.of_count(progress, "reports", len(missing)) as advance:
+            for name in missing:
+                try:
+                    report.write(self._directory.run(name))
+                except OutcastError as error:
+                    displays.note(progress, f"no report of {name}: {error}")
+                advance()
 
     @cached_property
     def _state(self) -> State:

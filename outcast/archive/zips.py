@@ -40,9 +40,6 @@ _REFUSALS = (
 )
 """zipfile raises these for a broken file."""
 
-_EARLIEST = 315_532_800
-"""1980-01-01."""
-
 Date = tuple[int, int, int]
 """Year, month and day. A zip file knows the years 1980 to 2107."""
 
@@ -105,8 +102,8 @@ def digest(content: Path | bytes) -> str:
 
 
 def day(time_s: float) -> Date:
-    """The day of a time, or the first one that a zip file knows."""
-    date = time.gmtime(max(time_s, _EARLIEST))
+    """The day of a time, or 1980-01-01, the first that a zip file knows."""
+    date = time.gmtime(max(time_s, 315_532_800))
     return date.tm_year, date.tm_mon, date.tm_mday
 
 

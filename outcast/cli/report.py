@@ -15,7 +15,7 @@ def command(directory: Path) -> None:
 
     DIR may also hold joined captures, as `outcast join -o DIR` writes them.
 
-    If DIR holds a sweep, write the reports that its runs lack, and index.html about all of them.
+    If DIR holds a sweep, write the reports that its runs lack; `outcast results` has its means.
     If DIR holds a reproduction, write its index.html.
     """
     from outcast.api.runs import Run
@@ -28,7 +28,8 @@ def command(directory: Path) -> None:
             "a folder of them with a report, and `outcast inspect` prints a table of packets"
         )
     if SweepDirectory(directory).config.exists():
-        path = Sweep(directory).write_report(progress=True)
+        Sweep(directory).write_reports(progress=True)
+        path = directory / "runs"
     elif any(any(directory.glob(names)) for names in ("*/result.json", "*/noise/*/result.json")):
         from outcast.reproduce import index, recipe, reproduce, together
 

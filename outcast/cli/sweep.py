@@ -47,10 +47,6 @@ def _limits(keep_free: str, deadline: str | None) -> Limits:
     "runs",
     "Run nothing; put the shards' folders together. Can be repeated. Every run must be there.",
     "Continue the sweep in the folder.",
-    shared.option(
-        "--store URL",
-        "Have these workers put results into an object store, as s3://bucket/folder (fsspec).",
-    ),
 )
 @shared.output("DIR", "The sweep's folder [default: results/NAME-sweep].")
 @shared.gathered(
@@ -71,7 +67,6 @@ def command(
     overrides: tuple[str, ...],
     dry_run: bool,
     work: shared.Work,
-    store: str | None,
     output: Path | None,
     limits: Limits,
 ) -> None:
@@ -105,7 +100,6 @@ def command(
         source,
         output,
         **{name: getattr(work, name) for name in ("jobs", "scheduler", "resume", "shard")},
-        store=store,
         hashes=dry_run,
     )
     _show_plan(terminal.console(), prepared)
@@ -165,13 +159,9 @@ def _how_to_go_on(target: Path, part: str) -> str:
 
 def _conclude(result: Result, part: str) -> None:
     """Says how it ended. Raises what the exit status comes from."""
-    from outcast.sweep import index
-
     progress, path = result.progress, result.directory.path
     done = progress.finished_before + progress.finished
-    terminal.echo(
-        f"{done} of {progress.total} runs finished; outcast results {path}\n{path / index.NAME}"
-    )
+    terminal.echo(f"{done} of {progress.total} runs finished; outcast results {path}")
     for name, failure in progress.failures.items():
         terminal.echo(f"failed: {name}: {failure.kind}: {failure.message}")
     if progress.stopped is not None:

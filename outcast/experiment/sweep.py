@@ -41,7 +41,7 @@ class Sweep(Part):
 
     labels: dict[str, Annotated[str, Field(min_length=1, max_length=80)]] = described(
         "what tables, axes and legends call a swept key, as `{flows.1.hosts: rivals}`; if left "
-        "out, words made of the key",
+        "out, the key",
         default={},
     )
 

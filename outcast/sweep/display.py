@@ -1,4 +1,4 @@
-"""A sweep's progress: one line that changes on a terminal or in a notebook, else line by line."""
+"""A sweep's progress: one line that changes on a terminal, else line by line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from outcast.sweep.scheduler import Progress
-from outcast.view.terminal.console import NotebookLine
 
 _MOST_NAMED = 2
 """Names of running runs that fit into the line."""
@@ -22,17 +21,13 @@ class Display:
         self._console = console
         self._began = time.monotonic()
         self._shown: tuple[int, int] | None = None
-        self._in_notebook: str | None = None
+        columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
         self._bar = Bar(
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
+            *(*columns, TextColumn("{task.description}")),
             console=console,
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task("starting", total=None)
-        self._notebook = NotebookLine() if console.is_jupyter else None
 
     def __enter__(self) -> Display:
         self._bar.start()
@@ -51,13 +46,9 @@ class Display:
         text = describe(progress, progress.eta_s(places))
         self._bar.update(self._task, completed=done, total=progress.total, description=text)
         counts = (progress.finished, len(progress.failures))
-        line = f"{done}/{progress.total}  {text}"
-        if self._notebook is not None:
-            if line != self._in_notebook:
-                self._notebook.update(line)
-            self._in_notebook = line
-        elif not self._console.is_terminal and counts != self._shown:
-            self.note(f"{time.monotonic() - self._began:6.1f} s  {line}")
+        if not self._console.is_terminal and counts != self._shown:
+            elapsed_s = time.monotonic() - self._began
+            self.note(f"{elapsed_s:6.1f} s  {done}/{progress.total}  {text}")
         self._shown = counts
 
 
@@ -94,11 +85,3 @@ def format_duration(seconds: float) -> str:
     if seconds < 100 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
-
-
-def format_bytes(count: float) -> str:
-    """A size for people, in powers of 1024 as in the configuration: `3.1 GB`."""
-    for unit, factor in (("GB", 2**30), ("MB", 2**20)):
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count / 1024:.0f} KB"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +17,7 @@ from outcast.analysis.statistics import Interval
 from outcast.errors import ConfigError
 from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Group, grouped, numbers
-from outcast.sweep.labels import Axis, Labels
+from outcast.sweep.labels import Axis, Labels, value_text
 from outcast.sweep.render import heading, scale
 from outcast.view.figures.parts import (
     DASHES,
@@ -30,63 +29,13 @@ from outcast.view.figures.parts import (
     draw_shares,
     set_amounts,
 )
-from outcast.view.figures.style import legend_below, log_scale, name_ticks, new, styled
+from outcast.view.figures.style import legend_below, log_scale, name_ticks, new
 from outcast.view.palette import GREY, SERIES, ramp, series_colour
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
 _INCHES = (6.4, 4.0)
-_PAGE_INCHES = (4.6, 3.1)
-"""At this size the letters keep about their size in a page, even in a narrow one."""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A figure for a page: as SVG, and in words for readers who cannot see it."""
-
-    svg: bytes
-    description: str
-
-
 _LONG = 16
 """A name beside a heat map that has more letters has several lines."""
-
-
-def drawn(rows: pl.DataFrame, groups: Sequence[Group], value: str, labels: Labels) -> Drawn | None:
-    """Draws the kind of figure that fits the swept keys; None if no kind fits.
-
-    Lines need three or more quantities along the axis; otherwise there are bars. Two keys that
-    would give too many lines or bars become a heat map. Without any key the figure is the
-    distribution over the runs.
-    """
-    name = heading(value)
-    groups = ordered_first(groups, labels)
-    with styled():
-        if not groups or not groups[0].at:
-            figure = cdf(rows, [], value, labels)
-            return Drawn(_svg(figure), f"The distribution of {name} over {rows.height} runs.")
-        x_key, *others = groups[0].at
-        amounts = labels.axis(x_key, _different(groups, x_key)).amounts
-        if len(_series(groups, labels)) > len(MARKS):
-            if len(groups[0].at) != 2:
-                return None
-            kind, figure = "A heat map", heat(groups, value, labels)
-        elif amounts is not None and len(amounts) >= 3:
-            kind, figure = "Lines", line(groups, value, labels)
-        else:
-            kind, figure = "Bars", bar(groups, value, labels)
-        per_series = f", for each {', '.join(map(labels.key, others))}" if others else ""
-        text = (
-            f"{kind}: {name} over {labels.key(x_key)}{per_series}; the table of the points has the "
-            "numbers."
-        )
-        return Drawn(_svg(figure), text)
-
-
-def _svg(figure: Figure) -> bytes:
-    figure.set_size_inches(_PAGE_INCHES[0], max(_PAGE_INCHES[1], figure.get_figheight() - 0.9))
-    stream = io.BytesIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
-    return stream.getvalue()
 
 
 def ordered_first(groups: Sequence[Group], labels: Labels) -> list[Group]:
@@ -195,7 +144,7 @@ def cdf(frame: pl.DataFrame, by: Sequence[str], value: str, labels: Labels) -> F
         of_rows = np.array(numbers(rows, value)) / factor
         if not of_rows.size:
             continue
-        text = ", ".join(labels.value(key, of_key) for key, of_key in at.items())
+        text = ", ".join(value_text(of_key) for key, of_key in at.items())
         label = f"{text} ({of_rows.size})" if text else str(of_rows.size)
         dash = DASHES[number // len(SERIES) % len(DASHES)]
         draw_shares(axes, of_rows, series_colour(number), label, dash=dash)
@@ -251,7 +200,7 @@ def _series(groups: Sequence[Group], labels: Labels) -> dict[str, list[Group]]:
     """The groups by the values of all keys but the first, in words."""
     series: dict[str, list[Group]] = {}
     for group in groups:
-        label = ", ".join(labels.value(key, group.at[key]) for key in [*group.at][1:])
+        label = ", ".join(value_text(group.at[key]) for key in [*group.at][1:])
         series.setdefault(label, []).append(group)
     return series
 

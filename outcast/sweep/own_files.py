@@ -25,7 +25,7 @@ from outcast.experiment.parts import files_of, with_files
 _OURS = frozenset(
     (
         *("runs", "failed", "unfinished", "sources", "sweep.yaml", "networks.json", ".lock"),
-        *("runs.parquet", "run_flows.parquet", "index.html"),
+        *("runs.parquet", "run_flows.parquet"),
     )
 )
 """The files of a sweep's folder that are its own."""

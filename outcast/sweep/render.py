@@ -16,13 +16,13 @@ from outcast.analysis.statistics import Interval
 from outcast.records.spreadsheets import csv_text
 from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Cell, Group
-from outcast.sweep.labels import Labels
+from outcast.sweep.labels import Labels, value_text
 
 
 def table(groups: Sequence[Group], center: str, labels: Labels) -> RenderableType:
     """A table for each value, with a row per group; `center` is the heading of the average.
 
-    A key's column is headed by its name in words, and below it by the key itself.
+    A key's column is headed by its own label, if it has one, and below it by the key itself.
     """
     parts: list[RenderableType] = []
     for number, cell in enumerate(groups[0].cells if groups else ()):
@@ -36,7 +36,7 @@ def table(groups: Sequence[Group], center: str, labels: Labels) -> RenderableTyp
             table_of_values.add_column(column, justify="right", no_wrap=True)
         for group in groups:
             table_of_values.add_row(
-                *(labels.value(key, value) for key, value in group.at.items()),
+                *map(value_text, group.at.values()),
                 str(group.cells[number].interval.n),
                 *([stationary(group)] if tested else []),
                 *interval_texts(group.cells[number], group),

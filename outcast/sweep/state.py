@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from outcast.experiment import Experiment
 from outcast.records.run import Run
 from outcast.sweep import dataset
 from outcast.sweep.dataset import Dataset
-from outcast.sweep.points import Point, canonical
+from outcast.sweep.points import Point
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Failure
 
@@ -23,17 +23,14 @@ class State:
         planned: every run, in the order of the configuration.
         failures: by run name, why the run failed; only runs without a result.
         left: names of the runs that have neither a result nor a failure.
-        warnings: the warnings in the finished runs' summaries, with the runs' names.
     """
 
-    directory: SweepDirectory
     experiment: Experiment
     planned: Sequence[Point]
     results: Dataset
     failures: Mapping[str, Failure]
     disagreeing: Mapping[str, str]
     left: Sequence[str]
-    warnings: Mapping[str, Sequence[str]]
     makers: Mapping[str, int]
 
     @property
@@ -41,18 +38,12 @@ class State:
         """Names of the runs that have a result."""
         return self.results.runs["run"].to_list() if self.results.runs.height else []
 
-    @property
-    def settings(self) -> list[Mapping[str, object]]:
-        """The settings of every point once, without its repetitions."""
-        return list({canonical(point.settings): point.settings for point in self.planned}.values())
-
 
 def read_state(directory: SweepDirectory) -> State:
     """Reads a sweep's folder.
 
     Raises InputError if the folder does not hold a sweep, or a result cannot be read.
     """
-    experiment = directory.read_experiment()
     planned = dataset.planned_points(directory)
     results = dataset.load(directory.path)
     finished = set(results.runs["run"]) if results.runs.height else set()
@@ -60,25 +51,20 @@ def read_state(directory: SweepDirectory) -> State:
         name: failure for name, failure in directory.failures().items() if name not in finished
     }
     disagreeing = {}
-    warnings: dict[str, list[str]] = defaultdict(list)
     makers: Counter[str] = Counter()
     for name in sorted(finished):
         run = Run(directory.run(name))
         if not run.trusted:
             disagreeing[name] = "; ".join(run.reasons)
-        for warning in dict.fromkeys(run.summary.warnings):
-            warnings[warning].append(name)
         manifest = run.directory.read_manifest()
         kernel = manifest.kernel.get("release", "of unknown version")
         makers[f"outcast {manifest.outcast}, {manifest.engine} engine, Linux {kernel}"] += 1
     return State(
-        directory=directory,
-        experiment=experiment,
+        experiment=directory.read_experiment(),
         planned=planned,
         results=results,
         failures=failures,
         disagreeing=disagreeing,
         left=[p.name for p in planned if p.name not in finished and p.name not in failures],
-        warnings=dict(sorted(warnings.items())),
         makers=dict(sorted(makers.items())),
     )

@@ -8,7 +8,7 @@ unfinished/NAME/    runs in progress; emptied when the sweep continues
 networks.json       the networks of the points, where they come from files of the user's
 sources/            copies of these files, for the record only, and files from outside of the
                     configuration's folder; its other files stand where sweep.yaml names them
-runs.parquet, run_flows.parquet, index.html
+runs.parquet, run_flows.parquet
 ```
 """
 

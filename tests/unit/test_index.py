@@ -1,4 +1,4 @@
-"""The pages over several runs: a sweep's and a reproduction's."""
+"""The page of a reproduction."""
 
 import json
 import re
@@ -23,15 +23,10 @@ from outcast.reproduce.result import (
 )
 from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Verdict, verdict_text
-from outcast.sweep import index, state
-from outcast.sweep.store import SweepDirectory
-from outcast.sweep.task import Failure
 from outcast.view.figures import style
 from outcast.view.palette import SERIES
 from scripts import reproduction_docs as docs
-from tests.json_files import edit
 from tests.unit.test_report import Checker
-from tests.unit.test_sweep_results import CONFIG, make_sweep
 
 
 def check(text: str) -> Checker:
@@ -49,152 +44,6 @@ def rows(text: str, caption: str) -> list[str]:
     """The rows of a page's table, without its head."""
     table = text[text.index(f"{caption}</caption>") :]
     return re.findall(r"<tr>(.*?)</tr>", table[: table.index("</table>")])[1:]
-
-
-def page(sweep: SweepDirectory) -> str:
-    return index.write_index(sweep).read_text(encoding="utf-8")
-
-
-def distrust(told: dict[str, Any]) -> None:
-    told["capture"] |= {"trusted": False, "reasons": ["5 <drops> too many"]}
-
-
-@pytest.fixture
-def sweep(tmp_path) -> SweepDirectory:
-    """18 runs: one failed, one does not agree, one was not run. The last point has only one."""
-    directory = SweepDirectory(make_sweep(tmp_path / "sweep"))
-    names = [point.name for point in state.read_state(directory).planned]
-    directory.unfinished.mkdir()
-    directory.run(names[0]).path.rename(directory.attempt(names[0]))
-    directory.reject(names[0], Failure("GuestError", "the guest <ended>"), 2)
-    edit(directory.run(names[1]).summary, distrust)
-    directory.run(names[17]).path.rename(tmp_path / "away")
-    return directory
-
-
-def test_how_many_runs_of_each_kind_and_why(sweep):
-    read = state.read_state(sweep)
-    names = [point.name for point in read.planned]
-    assert list(read.failures) == [names[0]]
-    assert read.disagreeing == {names[1]: "5 <drops> too many"}
-    assert read.left == [names[17]]
-    assert len(read.finished) == 16
-    text = page(sweep)
-    top = text[: text.index("<nav")]
-    assert (
-        "Of 18 runs: 1 failed, 1 with captures and counters that do not agree, 1 not run yet" in top
-    )
-    assert f"Failed: {names[0]}: GuestError: the guest &lt;ended&gt;" in top
-    assert f"{names[1]}: 5 &lt;drops&gt; too many" in top
-    assert 'class="trust bad"' in top
-
-
-def test_warnings_of_runs_are_counted(sweep):
-    names = sorted(state.read_state(sweep).finished)
-    for name in names[:2]:
-        edit(sweep.run(name).summary, lambda told: told["warnings"].extend(["odd", "odd"]))
-    edit(sweep.run(names[2]).summary, lambda told: told["warnings"].append("strange"))
-    assert state.read_state(sweep).warnings == {"odd": names[:2], "strange": [names[2]]}
-    text = page(sweep)
-    assert f"Warning in 2 runs ({names[0]}, ...): odd" in text
-    assert f"Warning in 1 run ({names[2]}): strange" in text
-
-
-@pytest.mark.parametrize("text", ["null", "[]", '"x"', '{"kind": 1}', "{"])
-def test_a_reason_that_cannot_be_read_is_passed_by(sweep, text):
-    (name,) = state.read_state(sweep).failures
-    (sweep.failed / name / "why.json").write_text(text)
-    read = state.read_state(sweep)
-    assert (list(read.failures), read.left[0]) == ([], name)
-
-
-def test_the_points_are_those_of_outcast_results(sweep, verb):
-    text = page(sweep)
-    told = verb("results", sweep.path, "--format", "json", "--value", "outcast_ratio")
-    groups = json.loads(told.out)
-    assert len(groups) == 6
-    for row, group in zip(rows(text, "Points"), groups, strict=True):
-        found = group["values"]["outcast_ratio"]
-        assert f'<data value="{found["center"]!r}">' in row
-        ends = (f'<td class="number">{text}</td>' for text in (found["runs"], "-"))
-        assert row.endswith("".join(ends))
-        assert group["at"]["queue.limit"].replace("KB", " KB") in row
-    assert [group["values"]["outcast_ratio"]["runs"] for group in groups] == [1, 3, 3, 3, 3, 2]
-
-
-def test_the_page_is_whole_and_the_same_each_time(sweep):
-    text = page(sweep)
-    checker = check(text)
-    assert checker.loads == []
-    assert text.count("data:image/svg+xml;base64,") == 3
-    assert page(sweep) == text
-    assert len(text) < 200_000
-
-
-def test_a_run_with_a_report_is_linked(sweep, verb):
-    name = state.read_state(sweep).planned[5].name
-    (sweep.run(name).path / "report.html").write_text("made before")
-    missing = index.without_report(sweep)
-    assert name not in missing
-    assert len(missing) == 15
-    told = verb("report", sweep.path)
-    assert told.out == f"{sweep.path / 'index.html'}\n"
-    # A run of the tests' executor has no analysis, so no report can be made of it.
-    assert told.err.count("no report of ") == 15
-    text = (sweep.path / "index.html").read_text(encoding="utf-8")
-    assert "15 reports could not be written" in text
-    (link,) = check(text).loads
-    assert link == f"runs/{name.replace('=', '%3D').replace(',', '%2C')}/report.html"
-    assert (sweep.run(name).path / "report.html").read_text() == "made before"
-
-
-def test_a_sweep_without_any_result(tmp_path):
-    directory = SweepDirectory(make_sweep(tmp_path / "sweep", leave_out=18))
-    directory.runs.mkdir()
-    text = page(directory)
-    check(text)
-    assert "Of 18 runs: 18 not run yet" in text
-    assert "No run has finished yet." in text
-
-
-def test_a_sweep_of_repetitions_alone(tmp_path):
-    config = CONFIG[: CONFIG.index("sweep:")]
-    directory = SweepDirectory(make_sweep(tmp_path / "sweep", config))
-    text = page(directory)
-    check(text)
-    assert "3 runs of one experiment" in text
-    assert "3 runs finished; captures and counters agree" in text
-    assert "The distribution of outcast ratio over 3 runs." in text
-
-
-@pytest.mark.parametrize(
-    ("swept", "words"),
-    [
-        ("queue.limit: [16KB, 64KB, 512KB]", "Lines: outcast ratio over queue limit;"),
-        ("queue.limit: [16KB, 64KB]", "Bars: outcast ratio over queue limit;"),
-        ("transport.congestion_control: [bic, cubic, reno]", "Bars: outcast ratio over"),
-        (
-            "links.rate: [10mbit, 20mbit]\n  duration: [1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s]",
-            "A heat map: outcast ratio over link rate, for each duration;",
-        ),
-    ],
-)
-def test_the_picture_fits_the_keys(tmp_path, swept, words):
-    config = CONFIG[: CONFIG.index("repetitions:")] + f"repetitions: 1\nsweep:\n  {swept}\n"
-    config = config.replace("duration: 100ms", "duration: 1s")
-    text = page(SweepDirectory(make_sweep(tmp_path / "sweep", config)))
-    assert words in text
-
-
-def test_what_is_swept_is_not_said_to_be_in_common(sweep):
-    text = page(sweep)
-    common = text[text.index("All runs have in common") :].split("</p>")[0]
-    assert "links of 100 Mbps" in common
-    assert "a linear topology" in common
-    assert "16" not in common
-
-
-# --- a reproduction
 
 
 STATE = State(outcast="0", commit="a" * 40, code="c0de", kernel="6.1 abc", root="r00t")

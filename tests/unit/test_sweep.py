@@ -591,7 +591,6 @@ def test_a_merge_that_fails_leaves_nothing(faked, tmp_path, capsys):
     ("name", "options", "status", "said"),
     [
         ("fake", ["--shard", "4/3"], 2, "--shard: '4/3'; allowed is I/N with I from 1 to N"),
-        ("fake", ["--store", "s3://a"], 2, "--store: is where Dask's workers put results"),
         ("fake", ["--merge", ".", "--resume"], 2, "--merge: runs nothing"),
         ("fail", ["--set", "sweep.seed=[1, 2]"], 1, "4 runs failed; to go on: outcast sweep"),
         ("disagreeing", [], 4, "captures and counters of 4 runs do not agree"),

@@ -1,7 +1,6 @@
 """Sweeps on Dask: a real scheduler, real workers, one of them killed in the middle."""
 
 import errno
-import importlib
 import os
 import shutil
 import signal
@@ -10,30 +9,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 import outcast
-from outcast.errors import ConfigError, DeadlineError, FeatureMissingError, OutcastError, RunError
-from outcast.files import sha256
+from outcast.errors import ConfigError, RunError
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep import dask_pool, dask_worker, objects, runner
-from outcast.sweep.dask_pool import DaskPool, _Assignment
-from outcast.sweep.dask_worker import Fingerprint, InStore, Reply
-from outcast.sweep.objects import Objects
+from outcast.sweep import dask_pool, runner
 from outcast.sweep.runner import Result
 from outcast.sweep.store import RESULT, problems
-from outcast.sweep.task import Ended, Failure
+from outcast.sweep.task import Ended
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
 from tests.processes import children, is_alive
 from tests.unit.test_sweep import ROOT, Quiet, planned, sweep, task, wait_for
 
-distributed = pytest.importorskip("distributed", reason="scripts/install.sh installs it")
-pytest.importorskip("fsspec", reason="scripts/install.sh installs it")
+pytest.importorskip("distributed", reason="scripts/install.sh installs it")
 
 
 @dataclass
@@ -95,8 +88,8 @@ class Watching(Quiet):
             self.do()
 
 
-def on_dask(cluster: Cluster, target: Path, quiet: Quiet, store: str | None = None) -> Result:
-    pool = dask_pool.connect(cluster.address, store)
+def on_dask(cluster: Cluster, target: Path, quiet: Quiet) -> Result:
+    pool = dask_pool.connect(cluster.address)
     wanted = planned(target.parent, repetitions=2)
     return runner.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME)
 
@@ -132,7 +125,7 @@ def test_a_worker_with_another_outcast_is_refused(cluster, tmp_path):
         return bool(notes)
 
     wait_for(looked, "a worker")
-    assert "is refused: its outcast is 9.9.9" in notes[0]
+    assert "is refused: has outcast 9.9.9 (" in notes[0]
     assert pool.places() == 0
     cluster.worker("ours")
 
@@ -179,18 +172,6 @@ def test_no_scheduler_is_said_in_one_line(monkeypatch):
         dask_pool.connect("foo")
 
 
-def test_what_differs_between_machines_is_named():
-    ours = Fingerprint("1", "a" * 64, "b" * 64)
-    assert ours.difference(ours) is None
-    assert ours.difference(Fingerprint("1", "a" * 64, None)) == (
-        "its kernel is missing (scripts/guest/build), not bbbbbbbbbbbb"
-    )
-    assert "its kernel is c" in str(ours.difference(Fingerprint("1", "a" * 64, "c" * 64)))
-    assert "its outcast is 1 (dddddddddddd)" in str(
-        ours.difference(Fingerprint("1", "d" * 64, "b" * 64))
-    )
-
-
 @pytest.fixture
 def made(tmp_path) -> Path:
     """An attempt's folder as a worker leaves it."""
@@ -200,206 +181,65 @@ def made(tmp_path) -> Path:
     return folder
 
 
-def replied(
-    made: Path, target: Path, *, archive: bytes | None = None, in_store: InStore | None = None
-) -> Reply:
-    digest = sha256(RunDirectory(made / RESULT).manifest)
-    target.parent.mkdir(exist_ok=True)
-    return Reply(Ended("a", None, 1.0), archive, in_store, digest)
-
-
-def assigned(target: Path, place: Objects | None = None) -> _Assignment:
-    return _Assignment(task("a"), target, "tcp://w", Finished(), place)
-
-
 @dataclass
 class Finished:
     """A future whose task has ended with a reply."""
 
-    reply: Reply | None = None
+    reply: tuple[Ended, bytes]
     status: str = "finished"
 
-    def result(self, timeout: float) -> Reply | None:
+    def result(self, timeout: float) -> tuple[Ended, bytes]:
         return self.reply
 
 
-def through_scheduler(made: Path, target: Path) -> tuple[Reply, _Assignment]:
-    file = made.parent / "packed.zip"
-    dask_worker.pack(made, file)
-    return replied(made, target, archive=file.read_bytes()), assigned(target)
+def taken(made: Path, target: Path) -> Ended | None:
+    """What the pool makes of a finished run's reply."""
+    target.parent.mkdir()
+    reply = Ended("a", None, 1.0), dask_pool.pack(made)
+    assignment = dask_pool._Assignment(task("a"), target, "tcp://w", Finished(reply))
+    return dask_pool.DaskPool(None, "ours")._ended(assignment)
 
 
-def through_store(made: Path, target: Path) -> tuple[Reply, _Assignment]:
-    file = made.parent / "packed.zip"
-    dask_worker.pack(made, file)
-    place = Objects(f"file://{made.parent / 'store'}")
-    place.make()
-    place.put(file, "attempt.zip")
-    of_store = InStore(sha256(file), file.stat().st_size)
-    return replied(made, target, in_store=of_store), assigned(target, place=place)
-
-
-Way = Callable[[Path, Path], tuple[Reply, _Assignment]]
-
-
-@pytest.mark.parametrize("way", [through_scheduler, through_store])
-def test_a_result_comes_whole_by_every_way(way, made, tmp_path):
+def test_a_result_comes_whole(made, tmp_path):
     target = tmp_path / "unfinished/a"
-    reply, assignment = way(made, target)
-    assert dask_pool._taken(reply, assignment) is None
+    assert taken(made, target) == Ended("a", None, 1.0)
     assert problems(RunDirectory(target / RESULT)) == []
-    assert [path.name for path in target.parent.iterdir()] == ["a"]
-    assert not [path for path in tmp_path.glob("store/*")]
-
-
-def halved(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-@pytest.mark.parametrize(
-    ("harm", "said"),
-    [
-        (halved, "holds other bytes than"),
-        (lambda file: file.write_bytes(bytes(2**20)), "attempt.zip: has 1048576 bytes; "),
-        (Path.unlink, "FileNotFoundError"),
-    ],
-)
-def test_what_comes_back_broken_is_lost(harm, said, made, tmp_path):
-    reply, assignment = through_store(made, tmp_path / "unfinished/a")
-    harm(tmp_path / "store/attempt.zip")
-    failure = dask_pool._taken(reply, assignment)
-    assert (failure.kind, said in failure.message) == ("WorkerLostError", True), failure
-    assert "\n" not in failure.message
 
 
 def test_our_own_full_disk_is_no_fault_of_the_worker(made, tmp_path, monkeypatch):
-    def full(stream: IO[bytes], folder: Path) -> None:
+    def full(packed: bytes, folder: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
-    reply, assignment = through_scheduler(made, tmp_path / "unfinished/a")
     monkeypatch.setattr(dask_pool, "unpack", full)
-    failure = dask_pool._taken(reply, assignment)
-    assert failure.kind == "RunError"
-    assert failure.message == f"{tmp_path}/unfinished/a: No space left on device"
-
-
-def test_a_worker_that_loses_results_gets_no_further_run(made, tmp_path, monkeypatch):
-    """Its disk is full, so it fails at once and would take all runs from the others."""
-
-    @dataclass
-    class Worker:
-        local_directory: str
-
-    monkeypatch.setattr(distributed, "get_worker", lambda: Worker(str(tmp_path)))
-
-    class Stop:
-        is_over = False
-
-        def is_set(self) -> bool:
-            return self.is_over
-
-    stop = Stop()
-    monkeypatch.setattr(distributed, "Event", lambda name: stop)
-    monkeypatch.setattr(dask_worker, "FULL_BYTES", 2**62)
-    failed = Ended("a", Failure("RunError", "No space left on device"), 1.0)
-    monkeypatch.setattr(dask_worker, "_make", lambda *given: failed)
-    reply = dask_worker.make_run(task("a"), "stop", None)
-    assert reply.ended.failure.kind == "WorkerLostError"
-    pool = DaskPool(None, Fingerprint("1", "a", None), _usable={"tcp://w": 1, "tcp://v": 1})
-    for attempt in range(dask_pool.MOST_LOST):
-        assert pool.places() == 2
-        assignment = replace(assigned(tmp_path / f"a{attempt}"), future=Finished(reply))
-        ended = pool._ended(assignment)
-        assert ended.failure.message.startswith("worker tcp://w: its disk is full (")
-    assert pool.places() == 1
-    assert "tcp://w is refused: it lost 3 results in a row: its disk is full" in pool.notes()[0]
-    # After its end a sweep takes nothing, and would not remove it from the object store.
-    stop.is_over = True
-    monkeypatch.setattr(Objects, "put", lambda *given: pytest.fail("written"))
-    after = dask_worker.make_run(task("a"), "stop", Objects("s3://a"))
-    assert (after.in_store, after.archive) == (None, None)
-
-
-def test_results_come_through_an_object_store(cluster, tmp_path, monkeypatch):
-    get, seen = Objects.get, []
-
-    def half_at_first(self: Objects, name: str, file: Path, most_bytes: int) -> None:
-        get(self, name, file, most_bytes)
-        seen.append(name)
-        if seen.count("attempt.zip") == 1 and name == "attempt.zip":
-            halved(file)
-
-    monkeypatch.setattr(Objects, "get", half_at_first)
-    (tmp_path / "bucket").mkdir()
-    cluster.worker("only")
-    quiet = Quiet()
-    result = on_dask(cluster, tmp_path / "dask", quiet, f"file://{tmp_path}/bucket")
-    assert result.complete
-    assert seen.count("attempt.zip") == 9
-    assert ["holds other bytes" in note for note in quiet.notes] == [True]
-    assert not list((tmp_path / "bucket").iterdir())
-    assert not list((tmp_path / "dask/unfinished").iterdir())
-    # What only this process has is no store.
-    pool = dask_pool.connect(cluster.address, "memory://results")
-    wait_for(lambda: bool(pool.poll() or pool._refused), "a refusal")
-    (note,) = pool.notes()
-    assert "is refused: it cannot use the object store: memory://results/outcast-" in note
-    assert (pool.places(), "\n" in note) == (0, False)
-    pool.stop()
-
-
-@pytest.mark.parametrize(
-    ("url", "kind", "said"),
-    [
-        ("results/here", ConfigError, "--store results/here: is no URL; allowed is one of"),
-        ("nothing://a", ConfigError, "--store nothing://a: Protocol not known: nothing; allowed"),
-        ("file:///no/such/folder", RunError, "file:///no/such/folder: FileNotFoundError: "),
-        ("sftp://ana:secret@127.0.0.1:1/a", OutcastError, "sftp://...@127.0.0.1:1/a: "),
-    ],
-)
-def test_an_object_store_that_cannot_be_used_is_said_in_one_line(url, kind, said):
-    with pytest.raises(kind) as refusal:
-        Objects(url).make()
-    assert said in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-    assert "secret" not in str(refusal.value)
-
-
-def test_a_file_system_whose_package_is_missing_is_said_in_one_line(monkeypatch):
-    broken = {"class": "no_such_package.System", "err": "Install no_such_package to access X"}
-    registry = importlib.import_module("fsspec.registry")
-    monkeypatch.setitem(registry.known_implementations, "missing", broken)
-    with pytest.raises(FeatureMissingError, match="--store missing://a: Install no_such_package"):
-        Objects("missing://a").make()
-    monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(FeatureMissingError, match="fsspec is missing; install it with: pip"):
-        Objects("file:///a").make()
+    ended = taken(made, tmp_path / "unfinished/a")
+    assert ended is not None
+    assert ended.failure is not None
+    assert ended.failure.kind == "RunError"
+    assert ended.failure.message == f"{tmp_path}/unfinished/a: No space left on device"
 
 
 def test_a_worker_that_does_not_say_what_it_runs_is_refused(monkeypatch):
+    @dataclass
+    class Said:
+        worker: str
+
+        def result(self, timeout: float) -> str:
+            if self.worker == "tcp://hangs":
+                raise TimeoutError("no answer")
+            return "ours"
+
     class Client:
         def nthreads(self) -> dict[str, int]:
             return {"tcp://hangs": 1, "tcp://answers": 1}
 
-        def run(self, _: object, workers: list[str], on_error: str) -> dict[str, object]:
-            if workers == ["tcp://hangs"]:
-                time.sleep(HANG_S)
-            return dict.fromkeys(workers, ours)
+        def submit(self, *_: object, workers: list[str], **more: object) -> Said:
+            return Said(workers[0])
 
-    ours = Fingerprint("1", "a", None)
-    monkeypatch.setattr(dask_pool, "FINGERPRINT_DEADLINE_S", 0.1)
-    pool = DaskPool(Client(), ours)
+        def cancel(self, futures: list[Said], force: bool) -> None:
+            assert [future.worker for future in futures] == ["tcp://hangs"]
+
+    pool = dask_pool.DaskPool(Client(), "ours")
     pool._look()
     assert pool._usable == {"tcp://answers": 1}
-    assert pool.notes() == ["worker tcp://hangs is refused: waited 0.1 s for its fingerprint"]
-
-
-def test_an_object_store_that_does_not_answer_is_not_waited_for_for_ever(monkeypatch):
-    class Hanging:
-        def rm_file(self, path: str) -> None:
-            time.sleep(HANG_S)
-
-    monkeypatch.setattr(objects, "BASE_DEADLINE_S", 0.1)
-    monkeypatch.setattr(Objects, "_open", lambda self: (Hanging(), "folder"))
-    with pytest.raises(DeadlineError, match=r"waited 0\.1 s for an answer of s3://a"):
-        Objects("s3://a").remove("b")
+    (note,) = pool.notes()
+    assert note.startswith("worker tcp://hangs is refused: has no outcast that answers: TimeoutErr")

@@ -14,7 +14,7 @@ from outcast import cli
 from outcast.analysis import statistics
 from outcast.errors import ConfigError
 from outcast.experiment import load
-from outcast.sweep import dataset, draw, groups, index, render
+from outcast.sweep import dataset, draw, groups, render
 from outcast.sweep.groups import summarize
 from outcast.sweep.labels import Labels
 from outcast.sweep.store import SweepDirectory
@@ -224,7 +224,6 @@ def test_runs_without_a_value_are_counted(tmp_path, capsys):
         edit(summary, lambda told: told.update(outcast_ratio=None))
     said = "outcast_ratio: 2 of the runs have no value and are left out, because the class with"
     assert said in results(capsys, str(path))[1]
-    assert said in index.write_index(SweepDirectory(path)).read_text()
     assert "have none" not in results(capsys, str(path), "--value", "jain_index")[1]
 
 
@@ -457,19 +456,6 @@ def test_named_groups_are_the_default_values(tmp_path, capsys):
     assert means[0] == pytest.approx(np.mean(ratios))
     argv = [str(path), "--value", "v1.2 over name", "--figure", "bar"]
     assert results(capsys, *argv)[1].strip().endswith("v1.2-over-name-bar.png")
-    page = index.write_index(SweepDirectory(path)).read_text()
-    assert "v1.2 over name, on average over a point" in page
-    # The flows differ in it, though `transport` names only one.
-    assert "cubic and bbr" in page
-
-
-def test_what_is_swept_is_not_called_common(tmp_path):
-    config = NAMED.replace(
-        "{queue.limit: [16KB, 64KB]}", "{flows.1.transport.congestion_control: [bbr, dctcp]}"
-    )
-    path = make_sweep(tmp_path / "swept", config)
-    page = index.write_index(SweepDirectory(path)).read_text()
-    assert "cubic" not in page.split("have in common")[1].split("</p>")[0]
 
 
 def test_a_run_lost_nothing_by_a_cause_that_it_does_not_name():
