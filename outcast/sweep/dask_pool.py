@@ -41,7 +41,7 @@ CONNECT_DEADLINE_S = 10.0
 WORKER_DEADLINE_S = 60.0
 """How long to wait for a first usable worker, or for another when all have gone."""
 
-FINGERPRINT_DEADLINE_S = 30.0
+FINGERPRINT_DEADLINE_S = 60.0
 """How long a worker may take to read and hash the Python files of its outcast."""
 
 _RESULT_DEADLINE_S = 120.0
