@@ -19,7 +19,7 @@ if ! .venv/bin/outcast guest info >/dev/null 2>&1; then
     fi
     shopt -u nullglob
     echo "demo: meanwhile, this is what an earlier run said:"
-    sed -n '/^fig3c: virtual/,/^captures and counters agree/s/^/    /p' docs/first-run.md
+    sed -n '/^fig3c: virtual/,/captures and counters agree/s/^/    /p' docs/first-run.md
     cat <<'MEANING'
 demo: a lone flow comes in by e0_0-eth2, twelve by e0_0-eth4, and all leave by one port of 1 Gbps, which
       holds 16 KB. The lone flow has the shortest way. Yet each of the others gets several times as
