@@ -140,14 +140,17 @@ def cdf(frame: pl.DataFrame, by: Sequence[str], value: str, labels: Labels) -> F
     axes = figure.subplots()
     factor, _ = scale(value)
     drawn_any = False
-    for number, (at, rows) in enumerate(grouped(frame, by)):
+    parts = grouped(frame, by)
+    ordered = len(by) == 1 and labels.axis(by[0], [at[by[0]] for at, _ in parts]).amounts
+    colours = ramp(len(parts)) if ordered else SERIES
+    for number, (at, rows) in enumerate(parts):
         of_rows = np.array(numbers(rows, value)) / factor
         if not of_rows.size:
             continue
         text = ", ".join(value_text(of_key) for key, of_key in at.items())
         label = f"{text} ({of_rows.size})" if text else str(of_rows.size)
-        dash = DASHES[number // len(SERIES) % len(DASHES)]
-        draw_shares(axes, of_rows, series_colour(number), label, dash=dash)
+        dash = DASHES[number // len(colours) % len(DASHES)]
+        draw_shares(axes, of_rows, colours[number % len(colours)], label, dash=dash)
         drawn_any = True
     axes.set_xlabel(_axis(value))
     if _is_ratio(value):
