@@ -93,8 +93,8 @@ def datagrams_by_flow(run: Run) -> Figure | None:
         at = places[known]
         middle.vlines(at, median, high, color=BLUE, lw=1.5)
         middle.plot(at, median, "o", color=BLUE, ms=5, label="delay, median")
-        middle.plot(at, high, "_", color=BLUE, ms=9, label="delay, 99 %")
-        lower.plot(at, jitter, "D", color=GREEN, ms=5, label="jitter")
+        middle.plot(at, high, "_", color=BLUE, ms=9, clip_on=False, label="delay, 99 %")
+        lower.plot(at, jitter, "D", color=GREEN, ms=5, clip_on=False, label="jitter")
     middle.set(ylim=(0, None), ylabel="delay at the\nqueue (ms)")
     lower.set(ylim=(0, None), ylabel="jitter (ms)")
     name_ticks(lower, ticks)
