@@ -44,8 +44,10 @@ def read_times(flows: Path, record: ProbeRecord) -> Iterator[tuple[int, int | No
     path = result_file(flows, record.probe)
     try:
         lines = handed_in.read_text(path).split("ready\n", 1)[-1].splitlines()
-        rows = [tuple(map(int, line.split())) for line in lines]
+        rows = [(int(sent), int(answered)) for _, sent, answered in map(str.split, lines)]
+        if len(rows) != record.packets:
+            raise ValueError(f"{len(rows)} packets; the manifest has {record.packets}")
     except (FileNotFoundError, ValueError) as error:
         raise InputError(f"{path}: no times of a probe: {error}") from None
-    for _, sent_ns, answered_ns in rows:
+    for sent_ns, answered_ns in rows:
         yield sent_ns, answered_ns or None
