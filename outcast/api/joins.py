@@ -18,8 +18,8 @@ from outcast.analysis.capture.pcap import read_captures, shared_files
 from outcast.analysis.capture.records import OUT_OF
 from outcast.analysis.join import fragments, identities
 from outcast.analysis.join.directions import CAME, LEFT, UNTOLD
-from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out
-from outcast.analysis.join.findings import ClockEstimate, DropRange, Found, Role
+from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out, port_counts
+from outcast.analysis.join.findings import ClockEstimate, DropRange, Found, RefusedJoin, Role
 from outcast.analysis.join.join import JoinOptions, Verdict, join
 from outcast.analysis.join.pairs import sample
 from outcast.analysis.measure import blackout, queue
@@ -190,8 +190,8 @@ def join_captures(
     Raises:
         ConfigError: a name, a time or a size is refused.
         InputError: a capture is missing or broken, or nothing can be joined.
-        UntrustedError: a capture is missing, cut or of another time, so that more than 1 % of the
-            packets cannot be explained. The text says what is probably missing.
+        UntrustedError: more than 1 % of the packets cannot be explained, as where a capture is
+            missing, cut or of another time. Its `ports` has the numbers of each port.
     """
     max_sojourn_ns = parse_max_sojourn_ns(max_sojourn, "max_sojourn")
     known = parse_queue(rate, limit, "rate", "limit")
@@ -248,9 +248,9 @@ def join_files(request: Asked, shared: Collection[Path], *, common: bool = False
     joined = join(incoming, outgoing, options)
     read = list(captures.values())
     repaired = repairs(joined)
-    refusals = doubts(joined, read, request.max_sojourn_ns) or unrepaired(joined, repaired, read)
+    refusals = doubts(joined, read, request.max_sojourn_ns) or unrepaired(joined, repaired)
     if refusals:
-        raise UntrustedError(refusals[0].sentence)
+        raise RefusedJoin.of(refusals[0], port_counts(joined, read))
     # Ports of one file have the same to say of it.
     aside = [*dict.fromkeys(text for capture in read for text in capture.remarks), *aside]
     aside += [
@@ -325,7 +325,7 @@ def _measured(
             *first,
             *joined.clocks,
             *joined.sources.notes,
-            *((*clocks.remarks, *clocks.doubts) if clocks else ()),
+            *((*clocks.remarks, *clocks.doubts, *clocks.leaps) if clocks else ()),
             *service_remarks(joined),
             *doubtful.remarks(joined, known),
             *late_remarks(joined, request.max_sojourn_ns),

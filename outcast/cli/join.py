@@ -148,8 +148,8 @@ def command(
     only. FILE is one capture of several interfaces (pcapng, or tcpdump -i any): each is a port, and
     --in and --out can name them.
 
-    Prints for each input port how many packets were forwarded and dropped. Exit status 4 and a
-    sentence say what is probably missing if more than 1 % of the packets cannot be explained.
+    Prints for each input port how many packets were forwarded and dropped. Exit status 4, a table
+    and a line with a reason if more than 1 % of the packets cannot be explained.
     """
     _require_address_space()
     folder = output if output is not None and _is_folder(output) else None
@@ -168,12 +168,17 @@ def command(
         workflow.require_free(folder)
     sides, counted = _sides(ports, inputs, outputs), _number(dropped)
 
+    from outcast.analysis.join.findings import RefusedJoin
     from outcast.api import joining, joins
     from outcast.view.terminal import joined as view
 
     joining.parse_max_sojourn_ns(how["max_sojourn"], "--max-sojourn")
     joining.parse_queue(how["rate"], how["limit"], "--rate", "--limit")
-    result = joins.join_captures(**sides, destinations=addresses, **how)
+    try:
+        result = joins.join_captures(**sides, destinations=addresses, **how)
+    except RefusedJoin as error:
+        terminal.echo("\n".join(error.table), err=True)
+        raise
     for text in result.remarks:
         shared.note(text)
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -193,10 +198,9 @@ def _written(files: Mapping[str, Path | None], folder: Path | None) -> dict[str,
     }
     if len(set(written.values())) < len(written):
         raise ConfigError("-o, --queue and --blackouts: allowed are three different files")
-    for name, path in written.items():
+    for path in written.values():
         if path.suffix not in (".parquet", ".csv"):
-            more = ", and folders without such an ending" if name == "packets" else ""
-            raise ConfigError(f"{path}: allowed are names that end in .parquet or .csv{more}")
+            raise ConfigError(f"{path}: allowed are names that end in .parquet or .csv")
     return written
 
 
@@ -218,10 +222,7 @@ def _sides(
     if named and file is not None and file not in named:
         raise ConfigError(f"{where}{file}: {_NAMED}")
     if not (ports_both or ports_in or ports_out or file):
-        raise ConfigError(
-            "no captures; allowed is PORT=FILE for each port, as eth1=eth1.pcap, or one FILE of "
-            "several interfaces"
-        )
+        raise ConfigError("no captures; allowed is PORT=FILE for each port, or one FILE of several")
     alone = None if ports_in or ports_out else file
     return {"inputs": ports_in, "outputs": ports_out, "ports": ports_both, "file": alone}
 
@@ -243,18 +244,17 @@ def _chain(
 ) -> None:
     from outcast.api.chains import join_chain
 
-    how: dict[str, Any] = {
-        "destinations": addresses,
-        "one_clock": one_clock,
-        "max_sojourn": max_sojourn,
-    }
-    chain = join_chain(_ports("chain", points), **how)
+    chain = join_chain(
+        _ports("chain", points),
+        destinations=addresses,
+        one_clock=one_clock,
+        max_sojourn=max_sojourn,
+    )
     for text in chain.remarks:
         shared.note(text)
     terminal.console().print(_segments(chain))
     if not one_clock:
-        agree = "Delays hold if the points' clocks agree."
-        terminal.echo(f"{agree} Where they do not, the sum of both directions holds.")
+        terminal.echo("Where the points' clocks disagree, the sum of both directions holds alone.")
 
 
 def _segments(chain: Chain) -> Table:

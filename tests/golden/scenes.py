@@ -10,6 +10,7 @@ Exit status 1 if a case that can be solved was not, or one that cannot be solved
 
 import json
 import random
+import re
 import struct
 import sys
 import tempfile
@@ -187,6 +188,8 @@ def tagged(file: File) -> File:
 
 
 CUT = "no single offset and drift fits"
+UNSEEN = "never seen to come in"
+ENDS = f"{UNSEEN}|ends before"
 ENOUGH = 16
 """Twice the eight of docs/join.md. With fewer the join may refuse, with more it has to know."""
 
@@ -245,7 +248,7 @@ class Case:
     Attributes:
         name: what was changed.
         files: the changed captures.
-        says: None if the drops can be told all the same, else a word of the refusal.
+        says: None if the drops can be told all the same, else a pattern of the refusal.
         or_says: a word of a refusal that is right as well, because the scene tells too little.
         is_bounded: whether the stated bounds suffice, or a refusal: the captures lack a little.
         or_exact: whether the right drops are right as well as a refusal.
@@ -269,7 +272,7 @@ class Case:
         if self.says is None:
             allowed = ("exact", "bounded", "refused") if self.is_bounded else ("exact",)
             return outcome.verdict in allowed
-        return outcome.verdict == "refused" and self.says in outcome.detail
+        return outcome.verdict == "refused" and bool(re.search(self.says, outcome.detail))
 
 
 def cases(scene: Scene) -> Iterator[Case]:
@@ -320,7 +323,7 @@ def cases(scene: Scene) -> Iterator[Case]:
     yield one(out, "only outgoing", one_way[out])
     yield one(first, "only incoming", one_way[first])
     away = only(files[first], False, scene.address(first))
-    yield one(first, "only outgoing", away, "has only what left there")
+    yield one(first, "only outgoing", away, UNSEEN)
     yield one(out, "only incoming", only(files[out], True, scene.address(out)), "")
     as_cooked = {name: cooked(file, scene.address(name)) for name, file in files.items()}
     yield Case("cooked captures", as_cooked)
@@ -328,15 +331,15 @@ def cases(scene: Scene) -> Iterator[Case]:
     yield Case(f"{first} and {out} from a mirror with a VLAN tag", files | mirrored)
     for name in files:
         rest = {other: file for other, file in files.items() if other != name}
-        yield Case(f"{name} missing", rest, "missing")
+        yield Case(f"{name} missing", rest, f"{UNSEEN}|no other capture has")
     rest = {name: file for name, file in one_way.items() if name != first}
-    yield Case(f"{first} missing, one direction each", rest, "missing")
+    yield Case(f"{first} missing, one direction each", rest, UNSEEN)
     for name in (first, last, out):
         yield one(name, "cut inside its last packet", replace(files[name], missing_bytes=9))
-        yield one(name, "ends at 60 %", cut(files[name], 0, 0.6), "ends")
-        yield one(name, "begins at 30 %", cut(files[name], 0.3, 1), "begins")
+        yield one(name, "ends at 60 %", cut(files[name], 0, 0.6), ENDS)
+        yield one(name, "begins at 30 %", cut(files[name], 0.3, 1), f"{UNSEEN}|begins after")
         early = shifted(cut(files[name], 0, 0.6), -3 * SECOND)
-        yield one(name, "-3 s and ends at 60 %", early, "ends")
+        yield one(name, "-3 s and ends at 60 %", early, ENDS)
     yield one(first, "set forward by 40 ms", stepped(files[first], 0.5, 40_000_000), CUT)
     yield one(out, "set forward by 1.5 s", stepped(files[out], 0.5, 1_500_000_000), CUT)
     for name in (first, out):
@@ -359,7 +362,7 @@ def cases(scene: Scene) -> Iterator[Case]:
     }
     yield Case("every record twice in all files", doubled, "recorded twice")
     yield one(last, f"is a copy of {first}", files[first], "")
-    yield one(first, "lost every second packet", File(files[first].packets[::2]), "lost packets")
+    yield one(first, "lost every second packet", File(files[first].packets[::2]), UNSEEN)
     address = scene.address(out)
     kept = [p for n, p in enumerate(files[out].packets) if n % 20 or is_from(p, address)]
     yield one(out, "lost a twentieth of what left", File(tuple(kept)), "never sent again")

@@ -56,7 +56,7 @@ def test_a_file_of_both_directions_is_no_file_of_one(tmp_path):
     files = _router(tmp_path)
     both = tmp_path / "both.pcap"
     both.write_bytes(files["p1.in"].read_bytes() + files["p1.out"].read_bytes()[24:])
-    with pytest.raises(UntrustedError, match="200 of its 400 packets come from hosts behind this"):
+    with pytest.raises(UntrustedError, match=r"both.pcap: its time stamps go back"):
         join_captures(
             {"p1": files["p1.in"], "p2": files["p2.in"]},
             {"p1": both, "p2": files["p2.out"]},

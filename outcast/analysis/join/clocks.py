@@ -31,7 +31,7 @@ from outcast.errors import UntrustedError
 TWO_CLOCKS_NS = 100_000
 """If packets of all ways leave by more before they came in, directions have clocks of their own."""
 LEAP_NS = 20_000
-"""If waits change at once and for good by more, both ways, a clock stepped."""
+"""If waits change at once and for good by more, both ways, a clock may have stepped."""
 MOST_LATE = 0.01
 """If more than this share of packets stays for longer than any can, the clocks disagree."""
 STEP_BACK_NS = 1_000_000
@@ -64,7 +64,7 @@ class Clocks:
         shown_error_ns: the same without a drift that packets neither show nor exclude.
         contradiction: what cannot be satisfied by any clocks, if there is such.
         doubts: a line on each clock that may be wrong, but need not be.
-        leap: two captures between which a clock stepped; None if none did.
+        leaps: a line on each two captures between which a clock may have stepped.
         slack_ns: by how much sooner than it came a packet may seem to leave on right clocks,
             because stamps have different units.
     """
@@ -77,7 +77,7 @@ class Clocks:
     shown_error_ns: int | None = 0
     contradiction: Contradiction | None = None
     doubts: tuple[str, ...] = ()
-    leap: Contradiction | None = None
+    leaps: tuple[str, ...] = ()
     slack_ns: int = 0
 
 
@@ -172,7 +172,7 @@ def _as_they_are(sample: Sample) -> Clocks:
         sample.delays_by_captures(clocks),
         (*_units_remark(sample), *unsorted),
         doubts=tuple(_doubts(sample)),
-        leap=next(_leaps(sample, clocks), None),
+        leaps=tuple(_leaps(sample, clocks)),
         slack_ns=max(units) if len(set(units)) > 1 else 0,
     )
 
@@ -208,7 +208,7 @@ def _corrected(sample: Sample) -> Clocks:
         (f"clocks were corrected; {most}",),
         error_ns,
         _error_ns(sample, solved, with_all=False),
-        leap=next(_leaps(sample, solved), None),
+        leaps=tuple(_leaps(sample, solved)),
     )
 
 
@@ -389,8 +389,8 @@ def _doubts(sample: Sample) -> Iterator[str]:
         behind = {other: shifts[1:] for other, shifts in behind.items() if shifts[1:]}
 
 
-def _leaps(sample: Sample, clocks: Sequence[Clock]) -> Iterator[Contradiction]:
-    """Two captures between which waits change at once and for good, and by how much.
+def _leaps(sample: Sample, clocks: Sequence[Clock]) -> Iterator[str]:
+    """A line on each two captures between which waits change at once and for good.
 
     A clock that steps while a queue stands does it, and so does a queue that stands from then on.
     Waits of the other direction have to change by as much to the other side.
@@ -420,7 +420,12 @@ def _leaps(sample: Sample, clocks: Sequence[Clock]) -> Iterator[Contradiction]:
                 (by_came, pairs.came_row, left_row),
             )
         ):
-            yield Contradiction(came, output, by_ns)
+            ports = " to ".join(sample.captures[index].port for index in (came, output))
+            yield (
+                f"{ports}: waits change at once and for good by {by_ns / 1e6:.3f} ms, those back "
+                "the other way: queues changed or a clock stepped, and then waits are wrong by as "
+                "much. No rate and limit are estimated; cut the files there if a clock was set"
+            )
 
 
 def _changes(delay: I64, place: int, by_ns: int) -> bool:

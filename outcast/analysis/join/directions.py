@@ -84,23 +84,15 @@ class Directions:
     def why_untold(self, index: int, capture: PortCapture) -> str:
         """Why nothing tells which way the untold packets of a capture go, and what is missing."""
         count: Counter[tuple[str, str]] = Counter()
-        macs: dict[str, int] = {}
         for row in np.flatnonzero(self.ways[index] == UNTOLD).tolist():
-            flow = capture.flows[row]
-            count[min(flow.src, flow.dst), max(flow.src, flow.dst)] += int(self.counts[index][row])
-            macs.setdefault(flow.src, capture.macs[row])
+            first, second = sorted((capture.flows[row].src, capture.flows[row].dst))
+            count[first, second] += int(self.counts[index][row])
         (first, second), packets = count.most_common(1)[0]
         return (
             f"{capture.port}: nothing tells which way its {self.packets(index, UNTOLD):,} packets "
-            "go, because no other capture has them. Probably a capture of another port is missing: "
-            f"{packets:,} are between {host_text(first, macs)} and {host_text(second, macs)}"
+            f"go; {packets:,} are between {first} and {second}; no other capture has them, so a "
+            "capture of another port is missing"
         )
-
-
-def host_text(address: str, macs: dict[str, int]) -> str:
-    """A host's address, and its MAC address if that is known."""
-    mac = macs.get(address, 0)
-    return f"{address} (MAC {mac.to_bytes(6).hex(':')})" if mac else address
 
 
 def tell(

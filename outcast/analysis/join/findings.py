@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from outcast.errors import UntrustedError
+
 if TYPE_CHECKING:
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
@@ -103,23 +105,70 @@ class Found:
 class Reason(StrEnum):
     """Why a join is refused."""
 
-    DIRECTION = "direction"
-    """Which way packets go cannot be told."""
-    UNEXPLAINED = "unexplained"
-    """Packets left that no capture saw arrive."""
-    UNDECIDED = "undecided"
-    """Packets came in while the output was not captured."""
-    ALL_DROPPED = "all dropped"
-    """Every packet of a port was dropped while its acknowledgements go on."""
-    REWRITTEN = "rewritten"
-    """The hop changes packets so that nothing tells which is which."""
     CLOCKS = "clocks"
-    """No clocks make the captures agree."""
+    """No single offset and drift of each clock makes the captures agree."""
+    DIRECTION = "direction"
+    """Nothing tells which way packets go, or which is which."""
+    UNEXPLAINED = "unexplained"
+    """Packets left that no capture saw come in, or that are there twice."""
+    UNDECIDED = "undecided"
+    """Packets came in whose fate no capture shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a join cannot be believed: the reason, and a sentence that says what is missing."""
+    """Why a join cannot be believed: the reason, and one line with its numbers."""
 
     reason: Reason
     sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class PortCounts:
+    """The packets of a port's captures, of a join that is refused.
+
+    Attributes:
+        unseen: packets that left there and were never seen to come in.
+        first_ns, last_ns: the earliest and the latest stamp.
+        apart_share: the share of the packets that takes no part.
+    """
+
+    port: str
+    came: int
+    left: int
+    unseen: int
+    first_ns: int
+    last_ns: int
+    apart_share: float
+
+
+class RefusedJoin(UntrustedError):
+    """Captures were joined, but the join cannot be believed.
+
+    Attributes:
+        reason: one of four.
+        ports: the numbers of each port.
+    """
+
+    reason: Reason
+    ports: tuple[PortCounts, ...]
+
+    @classmethod
+    def of(cls, refusal: Refusal, ports: tuple[PortCounts, ...]) -> RefusedJoin:
+        """The error of a refusal."""
+        error = cls(refusal.sentence)
+        error.reason, error.ports = refusal.reason, ports
+        return error
+
+    @property
+    def table(self) -> list[str]:
+        """The numbers of each port as lines of text; stamps in seconds since the first."""
+        first_ns = min(port.first_ns for port in self.ports)
+        rows: list[tuple[str, ...]] = []
+        rows += [("port", "came in", "left", "never came in", "first (s)", "last (s)", "no part")]
+        for port in self.ports:
+            counts = (f"{count:,}" for count in (port.came, port.left, port.unseen))
+            times = (f"{(ns - first_ns) / 1e9:.3f}" for ns in (port.first_ns, port.last_ns))
+            rows.append((port.port, *counts, *times, f"{port.apart_share:.1%}"))
+        width = max(len(row[0]) for row in rows)
+        return [f"{row[0]:{width}}" + "".join(f"{cell:>15}" for cell in row[1:]) for row in rows]

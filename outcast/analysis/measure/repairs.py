@@ -6,13 +6,11 @@ after a drop, and its data never came again, the packet left, and the capture di
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from outcast.analysis.capture.headers import TCP
-from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, Bool
 from outcast.analysis.join.doubts import MOST_SHARE
 from outcast.analysis.join.findings import Reason, Refusal
@@ -94,9 +92,8 @@ def _repaired_ns(low: I64, stamp_ns: I64, again: Bool) -> I64:
     return np.maximum(stamp_ns, last_ns[np.searchsorted(low[order], low)])
 
 
-def unrepaired(joined: Joined, repaired: Repairs, captures: Sequence[PortCapture]) -> list[Refusal]:
+def unrepaired(joined: Joined, repaired: Repairs) -> list[Refusal]:
     """Why a join cannot be believed whose dropped data nobody sent again; empty if it can."""
-    files = {capture.port: capture.path for capture in captures}
     refusals = []
     for output, name in enumerate(joined.outputs):
         here = joined.egress == output
@@ -106,8 +103,8 @@ def unrepaired(joined: Joined, repaired: Repairs, captures: Sequence[PortCapture
                 Refusal(
                     Reason.UNEXPLAINED,
                     f"{alone:,} of {due:,} packets that {name} would have dropped were never "
-                    f"sent again, though their flows went on. Probably its capture "
-                    f"({files[name].name}) lost packets or had a filter",
+                    "sent again, though their flows went on; its capture lost packets or had a "
+                    "filter",
                 )
             )
     return refusals
