@@ -115,7 +115,8 @@ def checks(run: Run) -> list[tuple[str, str]]:
         drops = counted(capture.inferred_drops, "drop")
         agreed = ("?", f"{drops} inferred; no counter of the queue is known to compare with")
     else:
-        agreed = ("✓", f"captures and counters agree: {counted(capture.inferred_drops, 'drop')}")
+        drops = counted(capture.inferred_drops, "drop")
+        agreed = ("✓", f"captures and counters agree: {drops} in the whole capture")
     found = [agreed, *([_steady(run)[:2]] if run.summary.classes else [])]
     # Where most were lost elsewhere, a warning says so.
     losses = run.summary.losses
