@@ -46,7 +46,7 @@ def test_another_clock_of_what_comes_in_is_named(seed, in_order, tmp_path):
         return
     result = queues.joined(scene, tmp_path, behind, in_order=True)
     assert any("or two clocks that differ by it" in line for line in result.remarks)
-    with pytest.raises(UntrustedError, match="Packets of the other direction contradict"):
+    with pytest.raises(UntrustedError, match="packets of the other direction contradict"):
         queues.joined(scene, tmp_path, queues.Fault("", came_ns=-2 * 10**9), in_order=True)
 
 
@@ -147,8 +147,10 @@ def test_the_error_of_corrected_clocks_is_stated_in_full(tmp_path):
     """Drifts that one direction bounds, and clocks left as they are.
 
     Of seed 77 three packets leave too late for --max-sojourn, which is told. Of seed 162 two files
-    have too few stamps to tell a unit.
+    have too few stamps to tell a unit. In seed 42 a clock that steps makes two hosts look as if
+    they were behind the same two ports, so that what they send each other would take no part.
     """
-    outcomes, wrong = queues.try_faults((4, 43, 52, 56, 57, 77, 85, 102, 146, 162, 187), tmp_path)
+    seeds = (4, 42, 43, 52, 56, 57, 77, 85, 102, 146, 162, 187)
+    outcomes, wrong = queues.try_faults(seeds, tmp_path)
     assert wrong == []
     assert outcomes["overlooked"] == 0

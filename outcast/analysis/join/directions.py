@@ -219,8 +219,7 @@ def _hear_captures(
         capture, home = captures[index], homes[index]
         marks = capture.columns.marks
         if index in halves:
-            mark = INBOUND if known[index] == CAME else OUTBOUND
-            marks = np.full_like(marks, mark)
+            marks = np.full_like(marks, INBOUND if known[index] == CAME else OUTBOUND)
         if not (marks[:1000] & (INBOUND | OUTBOUND)).any():
             continue
         for mark, end in ((INBOUND, "src"), (OUTBOUND, "dst")):

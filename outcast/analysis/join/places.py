@@ -157,11 +157,12 @@ class _Paths:
             self.places[other] = tuple(facing)
 
     def _widen(self, address: str, other: str, seen: Mapping[int, Seen]) -> Iterator[str]:
-        """Finds further paths to one of two hosts that talk. Returns the host if there is one."""
+        """Finds further paths to one of two hosts that talk: no packet takes two. Returns it."""
         for port in sorted(set(seen).difference(self.places[address], self.places[other])):
             for near, far in ((address, other), (other, address)):
                 paths = self.places[far]
-                if self._is_apart(_pair(address, other), port, paths, self.places[near]):
+                who = far, _pair(address, other)
+                if all(self._is_apart(each, port, paths, self.places[near]) for each in who):
                     self.places[far] = (*paths, port)
                     yield far
                     break
