@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
+from itertools import combinations
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from outcast.analysis.capture.names import shown_name
 from outcast.analysis.capture.pcap import PortCapture, interfaces_of
@@ -15,6 +19,11 @@ from outcast.analysis.capture.records import INTO, OUT_OF
 from outcast.analysis.measure.estimates import KnownQueue
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.units import MOST_SPAN_NS, parse_rate_bps, parse_size_bytes, parse_time_ns
+
+SAMPLED = 64
+"""So many packets of a capture tell whether another one has them too."""
+LEAST_SAME = 8
+"""Fewer may be alike by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,28 @@ def require_interfaces(captures: Collection[PortCapture], shared: Collection[Pat
                     f"{capture.path}: has no packets of an interface {capture.port}, but of "
                     f"{there}{near}"
                 )
+
+
+def require_different(captures: Sequence[PortCapture]) -> None:
+    """Raises InputError if two inputs have the same packets at the same instants, as copies do."""
+    for pair in combinations(captures, 2):
+        few, many = sorted(pair, key=lambda capture: capture.columns.stamp_ns.size)
+        if few.port == many.port or few.path == many.path or not few.columns.stamp_ns.size:
+            continue
+        rows = np.arange(0, few.columns.stamp_ns.size, 1 + few.columns.stamp_ns.size // SAMPLED)
+        hosts = [few.flows[flow].dst for flow in few.columns.flow[rows].tolist()]
+        # What goes to a group may come in by both, of a switch before.
+        rows = rows[[not ip_address(host).is_multicast for host in hosts]]
+        stamps = few.columns.stamp_ns[rows]
+        there = np.searchsorted(many.columns.stamp_ns, stamps).clip(max=many.columns.flow.size - 1)
+        same = (many.columns.stamp_ns[there] == stamps) & (
+            many.columns.identity[there] == few.columns.identity[rows]
+        )
+        if 2 * int(same.sum()) > max(rows.size, LEAST_SAME):
+            raise InputError(
+                f"{few.path}: has packets of {many.path} at the same instants, so it is a copy or "
+                f"a part of it; {few.port} and {many.port} cannot both be inputs with them"
+            )
 
 
 def captures_of(

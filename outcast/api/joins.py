@@ -32,6 +32,7 @@ from outcast.analysis.measure.estimates import (
     late_remarks,
     latency_remarks,
     pause_remarks,
+    rate_remarks,
     require_possible,
     service_remarks,
 )
@@ -223,6 +224,9 @@ def join_files(request: Asked, shared: Collection[Path], *, common: bool = False
         )
     captures = dict(zip(files, read_captures(files, shared=shared), strict=True))
     joining.require_interfaces(captures.values(), shared)
+    joining.require_different(
+        [captures[one.port, one.path] for one in request.captures if one.direction == "in"]
+    )
     aside = [line for capture in captures.values() for line in remove_few(capture, MOST_SHARE)]
     aside += _keep_common(list(captures.values())) if common else []
     unit_ns = max((grid_ns(capture.columns.stamp_ns) for capture in captures.values()), default=1)
@@ -331,6 +335,7 @@ def _measured(
             *late_remarks(joined, request.max_sojourn_ns),
             *latency_remarks(full, least, known, doubtful, one_clock=clocks is None),
             *pause_remarks(full, least, doubtful),
+            *rate_remarks(full, least, doubtful),
             *alike.values(),
             *(loss.sentence for loss in at_random.values()),
             *(line for line, _ in longer),

@@ -45,9 +45,6 @@ class ClassSummary(handed_in.Record):
     """Time waiting for timeouts, summed over the flows; see `tcp`."""
     active_s: float | None = None
     """How long the flows were active in the interval, summed over them."""
-    recovering_s: float | None = None
-    """Time in recovery after timeouts, summed over the flows, as the kernel counts it; null before
-    Linux 6.7."""
     rtt_ms: SpreadSummary | None = None
     """Round trips from the input port to the receiver and back; needs `capture: {ports: all}`."""
     rtt_untimed: float | None = None

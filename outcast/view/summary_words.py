@@ -121,7 +121,9 @@ def checks(run: Run) -> list[tuple[str, str]]:
     # Where most were lost elsewhere, a warning says so.
     losses = run.summary.losses
     if losses is not None and 0 < losses.elsewhere <= losses.bottleneck:
-        found.append(("?", f"{counted(losses.elsewhere, 'packet')} lost elsewhere"))
+        found.append(
+            ("?", f"{counted(losses.elsewhere, 'packet')} lost elsewhere{run.summary.whole_run}")
+        )
     return found
 
 

@@ -129,6 +129,46 @@ def test_one_file_of_two_ports_is_refused(tmp_path):
         join_captures({"a": a, "c": a}, {"b": b})
 
 
+@pytest.mark.parametrize("part", [slice(None), slice(20)])
+def test_a_copy_of_an_input_is_no_other_input(part, tmp_path):
+    a, b = _to_one_host(tmp_path)
+    came = [P(1000 * n, seq=n, ip_id=100 + n) for n in range(50)]
+    c = capture(tmp_path / "c", came[part])
+    with pytest.raises(InputError, match="at the same instants, so it is a copy or a part of it"):
+        join_captures({"a": a, "c": c}, {"b": b})
+
+
+@pytest.mark.parametrize(("then_bps", "seen"), [(10_000_000, True), (5_000_000, False)])
+def test_several_rates_in_turn_are_not_one(then_bps, seen, tmp_path):
+    """500 frames of 1,000 bytes at 10 Mbps, and as many at the other rate; all of them wait."""
+    came = [P(400 * n, seq=n, ip_id=n, payload=934) for n in range(1000)]
+    left = [
+        replace(one, at_us=800 * min(n, 500) + 8_000_000_000 // then_bps * max(n - 500, 0) + 1)
+        for n, one in enumerate(came)
+    ]
+    found = join_captures(
+        {"a": capture(tmp_path / "a", came)}, {"o": capture(tmp_path / "o", left)}
+    )
+    (estimate,) = found.estimates
+    told = [line for line in found.remarks if "so it has no single rate" in line]
+    assert (estimate.rate_bps is not None, bool(told)) == (seen, not seen), found.remarks
+    assert seen or told == [
+        "o: it sent at 5.000 to 10.000 Mbps while packets waited (means of 20 parts of the "
+        "capture), so it has no single rate"
+    ]
+
+
+def test_a_limit_of_length_of_datagrams_of_one_size_is_named(tmp_path):
+    frames = []
+    for n in range(300):
+        size = 400 if n % 3 else 1514
+        data = shared._ip(n, (10, 0, 0, 1), shared.OWN_DST, size)
+        frames.append(shared.Frame(n * 10**6, "a", data, True, n * 10**6 + 9 if n % 3 else None))
+    found = shared.joined(shared.Scene(frames, 10**9, 9000, False, (), None, False), tmp_path)
+    (line,) = (line for line in found.remarks if "limit of length" in line)
+    assert "frames of up to 400 bytes passed, and all 100 of 1,514 bytes or more were lost" in line
+
+
 def test_what_is_known_of_a_queue_is_no_finding(tmp_path):
     a, b = _to_one_host(tmp_path)
     (estimate,) = join_captures({"a": a}, {"b": b}, rate="10mbit", limit="16KB").estimates

@@ -190,7 +190,6 @@ def counted(t: Sequence[int], timeouts: Sequence[int], sport: int = 5) -> pl.Dat
             "sport": [sport] * len(t),
             "timeouts": timeouts,
             "retransmits": [10 * count for count in timeouts],
-            "recovering_ms": [100 * count for count in timeouts],
         }
     )
 
@@ -200,7 +199,6 @@ def test_counts_grow_between_the_samples_nearest_to_an_intervals_ends():
     assert grown(table, Interval(100, 300))[1] == {
         "timeouts": 6,
         "retransmits": 60,
-        "recovering_ms": 600,
     }
     # Sockets of one flow add up, and one that ended counts to its last sample.
     both = pl.concat([table, counted([2, 102], [0, 5], sport=6)])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from outcast.analysis.capture.headers import TCP
 from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.queue import Queue
@@ -83,7 +84,10 @@ def _limits(joined: Joined, rows: Array, room: Bool) -> tuple[int, int, int, Arr
     passed = int(length[went].max())
     is_long = length > passed
     lost = is_long & room[rows]
-    segments = {*zip(length[lost].tolist(), arrivals.seq[rows[lost]].tolist(), strict=True)}
+    # A segment that is sent again has its old number; other protocols have those of IP alone.
+    is_tcp = joined.flows[arrivals.flow[rows[0]]].protocol == TCP
+    numbers = (arrivals.seq if is_tcp else arrivals.ip_id)[rows[lost]]
+    segments = {*zip(length[lost].tolist(), numbers.tolist(), strict=True)}
     order = went[went | lost].astype(np.int8)
     if (
         int(lost.sum()) < LEAST

@@ -127,7 +127,22 @@ def pause_remarks(joined: Joined, least: Latency, doubtful: Doubtful) -> Iterato
         yield (
             f"{name}: nothing left for {longest.time_ns / 1e9:.3f} s while {longest.packets:,} "
             f"packets waited, {after_s:.3f} s after the first packet came in{more}"
-            + ("" if rate is None else ". The rate leaves that out")
+            + (". The rate leaves that out" if rate is not None and rate.is_steady else "")
+        )
+
+
+def rate_remarks(joined: Joined, least: Latency, doubtful: Doubtful) -> Iterator[str]:
+    """A line on each output that sent at several rates while packets waited."""
+    for output, (name, sent, rate) in enumerate(
+        zip(joined.outputs, least.busy, least.rates, strict=True)
+    ):
+        if rate is None or rate.is_steady or output in doubtful.hidden:
+            continue
+        used = sent.bits > 0
+        parts = sent.bits[used] / sent.time_ns[used] * 1e3
+        yield (
+            f"{name}: it sent at {parts.min():.3f} to {parts.max():.3f} Mbps while packets waited "
+            f"(means of {parts.size} parts of the capture), so it has no single rate"
         )
 
 
@@ -185,6 +200,7 @@ def estimate(
     """
     hidden = output in doubtful.hidden
     rate = None if hidden or relation is Relation.EMPTY else least.rates[output]
+    rate = rate if rate is not None and rate.is_steady else None
     hidden = hidden or relation is not Relation.FULL or not least.is_known[output]
     # A queue holds and drops fragments, not what they were put together to.
     hidden = hidden or joined.sources.is_assembled

@@ -17,7 +17,7 @@ from outcast.records.summary import SynchronisationSummary
 _AT_HOSTS = {"timeouts": "TcpExtTCPTimeouts", "retransmits": "TcpRetransSegs"}
 MOST_AWAY = 20
 """The share of an interval by which a sample may be away from its ends is one over this."""
-_OF_SOCKETS = ("timeouts", "retransmits", "recovering_ms")
+_OF_SOCKETS = ("timeouts", "retransmits")
 
 
 class KernelCounts:
@@ -34,12 +34,10 @@ class KernelCounts:
         self._grown = {} if sockets is None else grown(sockets, analysis.interval)
 
     def of(self, records: Sequence[FlowRecord]) -> dict[str, Any]:
-        """Their `timeouts`, `retransmits` and `recovering_s` together; None if not known."""
+        """Their `timeouts` and `retransmits` together; None if not known."""
         sampled = {name: self._sampled(records, name) for name in _OF_SOCKETS}
-        recovering_ms = sampled.pop("recovering_ms")
-        recovering_s = None if recovering_ms is None else recovering_ms / 1e3
         at_hosts = self._at_hosts(records) if self._analysis.is_whole else {}
-        return sampled | at_hosts | {"recovering_s": recovering_s}
+        return sampled | at_hosts
 
     def _sampled(self, records: Sequence[FlowRecord], name: str) -> int | None:
         counts = [self._grown.get(record.flow, {}).get(name) for record in records]

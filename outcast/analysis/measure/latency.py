@@ -20,6 +20,8 @@ LEAST_EMPTY = 3
 RATE_PARTS = 20
 """The rate's error is estimated from so many parts of the packets."""
 GAPS_SAMPLED = 100_000
+UNSTEADY = 0.03
+"""A rate whose error is a larger share of it is the mean of several, and none of them."""
 FEW_SHARE = 0.01
 LEAST_BUSY = 5 * RATE_PARTS
 """From fewer packets no rate is estimated."""
@@ -38,6 +40,11 @@ class Rate:
     bps: float
     low_bps: float
     high_bps: float
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether its error is small, so that the output has one rate and not several in turn."""
+        return self.high_bps - self.bps <= UNSTEADY * self.bps
 
 
 @dataclass(frozen=True, slots=True)

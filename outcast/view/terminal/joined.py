@@ -12,6 +12,8 @@ from outcast.analysis.measure.blackout import Chains
 from outcast.plan.addresses import with_port
 from outcast.view.terminal import forms
 
+ALL = 0.995
+"""A limit that explains a smaller share of an output's packets is not the only cause of drops."""
 MOST_FLOWS = 20
 """So many flows are listed that lost packets."""
 
@@ -68,7 +70,11 @@ def _queue_text(estimate: QueueEstimate) -> str:
         below = estimate.limit_below
         high = "" if below is None else f" and below {below:,}"
         least = f"{estimate.limit_at_least:,}{high} {estimate.limit_unit}"
-        parts.append(f"its queue's limit is at least {least}")
+        share = estimate.limit_explains or 0.0
+        explained = (
+            "" if share >= ALL else f", which explains {share:.0%} of what it took and dropped"
+        )
+        parts.append(f"its queue's limit is at least {least}{explained}")
     return f"{estimate.port}: {'; '.join(parts)}" if parts else ""
 
 
