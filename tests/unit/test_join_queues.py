@@ -140,7 +140,7 @@ def test_files_of_different_units_are_no_clocks_that_differ(unit_ns, tmp_path):
 def test_clocks_that_are_wrong_are_found_or_refused(tmp_path):
     outcomes, wrong = queues.try_faults(range(5, 17), tmp_path)
     assert wrong == []
-    assert outcomes["found"] >= 6
+    assert outcomes["found"] >= 3
 
 
 def test_the_error_of_corrected_clocks_is_stated_in_full(tmp_path):
