@@ -10,7 +10,7 @@ _VERDICT = (
     *("reproduce_verdict", "reproduce_intervals", "reproduce_recipes", "reproduce_measures"),
 )
 _HANDED_IN = ("assignment_dishonest",)
-_COUNTING, _QUESTIONS = ("assignment_copies",), ("assignment_questions",)
+_COUNTING, _QUESTIONS = ("assignment_counting",), ("assignment_questions",)
 _LEDGER = ("ledger",)
 _READ_BACK = ("queues", "transport", "link_settings", "queue_kinds")
 

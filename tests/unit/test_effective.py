@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from outcast.records.effective import (
-    COUNTED,
     Effective,
     HostSettings,
     QueueSettings,
@@ -98,7 +97,6 @@ def test_the_analysis_reads_the_settings_again():
     flat = RECORD.flat()
     assert sampling_of(flat) == SAMPLING
     assert min_rto_ns_of(flat) == 4_000_000
-    assert set(COUNTED) <= flat.keys()
     assert sampling_of({**flat, "samples.every_ns": 0}) is None
     assert sampling_of({}) is None
     assert min_rto_ns_of({}) is None

@@ -121,12 +121,12 @@ def test_mistakes_with_a_sweep(sweep, name, options, problem):
         sweep.figure(name, **options)
 
 
-def test_a_sweeps_figure_has_words_for_keys_and_values(sweep):
+def test_a_sweeps_figure_has_keys_as_the_configuration(sweep):
     figure = sweep.figure("line", by=["queue.limit", "topology.rivals"])
     (axes,), (legend,) = figure.axes, figure.legends
-    assert axes.get_xlabel() == "queue limit (KB)"
+    assert axes.get_xlabel() == "queue.limit (KB)"
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["16", "64", "512"]
-    assert legend.get_title().get_text() == "rivals"
+    assert legend.get_title().get_text() == "topology.rivals"
     assert {text.get_text() for text in legend.get_texts()} == {"1", "2", "1: both the same"}
 
 
@@ -143,7 +143,7 @@ def test_long_names_of_queues_find_room_in_a_column(tmp_path):
         with style.styled():
             assert not [fault for fault in seen.faults(figure) if "unit" not in fault]
     # Amounts are along the axis, also where names come first in the configuration.
-    assert made.figure("line").axes[0].get_xlabel() == "rivals"
+    assert made.figure("line").axes[0].get_xlabel() == "topology.rivals"
 
 
 def test_a_ratio_has_a_logarithmic_axis_with_a_line_at_one(sweep):

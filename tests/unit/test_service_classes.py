@@ -13,7 +13,6 @@ from outcast.records.effective import service_classes_of
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import figures, listings, report, summary_words
-from outcast.view.figures.look import look_of
 from outcast.view.terminal import tables
 from tests.golden import model
 from tests.golden.run_directory import analysed_run, write_run
@@ -129,7 +128,7 @@ def test_the_figure_has_bars_of_what_the_table_says(directory):
     ]
     assert [tick.get_text() for tick in figure.axes[2].get_xticklabels()] == ["rest", "fast"]
     assert not seen.faults(figure)
-    assert not seen.faults(figures.figure(run, "service", look_of("column")))
+    assert not seen.faults(figures.figure(run, "service"))
 
 
 def test_the_terminal_and_the_report_have_a_row_for_each(directory):

@@ -168,7 +168,7 @@ def test_figures_of_udp_alone(udp_only):
     upper, lower = rates.axes
     assert [list(patch.get_data().values) for patch in upper.patches] == [[5, 7], [1, 3]]
     assert [text.get_text() for text in rates.legends[0].get_texts()] == [
-        *("h2 #0 (UDP)", "h3 #1 (UDP)")
+        *("h2 #0 (UDP)", "h3 #1 (UDP)", "dropped")
     ]
     assert list(lower.patches[0].get_data().values) == [0.4, 0.6]
     of_flows = figures.figure(udp_only, "streams").axes[0]
