@@ -104,13 +104,6 @@ def packet_rows(result: Join) -> list[tuple[object, ...]]:
     return sorted(table.rows(), key=str)
 
 
-def test_files_in_a_row(make):
-    folder, counted = make("router")
-    assert len(list(folder.glob("rotated-R.pcap*"))) > 1
-    result = join_captures(ports=files(folder, "rotated-{}.pcap*"), routed=True)
-    require_exact(result, counted)
-
-
 def cut(folder: Path, command: Callable[[int, Path], list[str]]) -> Iterator[Path]:
     """Cuts a capture into those of its interfaces."""
     for number in range(len(hops.HOSTS)):
