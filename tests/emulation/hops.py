@@ -176,7 +176,7 @@ def tcpdump(folder: Path) -> list[list[str]]:
 
 
 def other_tools(folder: Path) -> list[list[str]]:
-    """Other ways to capture the same: all interfaces, several of them, files in a row."""
+    """Other ways to capture the same: all interfaces, several of them."""
     nano = ["-B", "8192", "--time-stamp-precision=nano", "-Z", "root"]
     several = [
         word for host in HOSTS for word in ("-i", f"p{host}", "-f", FILTER, "-s", "96", "-B", "64")
@@ -185,11 +185,6 @@ def other_tools(folder: Path) -> list[list[str]]:
         ["tcpdump", "-i", "any", *nano, "-w", str(folder / "any.pcap"), *FILTER.split()],
         # Of several interfaces it holds a thousand packets for all, and drops more.
         ["dumpcap", "-q", "-N", "1000000", *several, "-w", str(folder / "several.pcapng")],
-        *(
-            ["tcpdump", "-i", f"p{host}", *nano, "-C", "1", "-W", "99", "-w",
-             str(folder / f"rotated-{host}.pcap"), *FILTER.split()]
-            for host in HOSTS
-        ),
     ]  # fmt: skip
 
 
