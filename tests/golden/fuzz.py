@@ -168,7 +168,7 @@ def check(content: bytes, folder: Path) -> None:
     """Raises AssertionError, or any exception that the reader should not have raised."""
     path = folder / "hostile"
     path.write_bytes(content)
-    began = time.process_time()
+    began, peak_before = time.process_time(), _peak_bytes()
     one = read(path, 0x00)
     other = read(path, 0xFF)
     if isinstance(one, str) or isinstance(other, str):
@@ -186,8 +186,12 @@ def check(content: bytes, folder: Path) -> None:
             refusal = str(error)
         assert "\n" not in refusal
     assert time.process_time() - began < SECONDS_EACH, "too slow"
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    assert peak < MEMORY_BYTES, f"{peak} bytes"
+    # Other tests of the process may have had more.
+    assert _peak_bytes() < max(MEMORY_BYTES, peak_before + 1), f"{_peak_bytes()} bytes"
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main() -> None:

@@ -161,7 +161,7 @@ def test_a_folder_of_one_file_with_several_interfaces(tmp_path, capsys):
     assert (folder / "packets.parquet").read_bytes() == before
     capsys.readouterr()
     assert outcast(["export", str(folder), "--pcapng", str(tmp_path / "out.pcapng")]) == 0
-    assert f"{len(seen):,} packets, 30 dropped" in capsys.readouterr().out
+    assert f": {len(seen):,} packets\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
