@@ -262,11 +262,7 @@ def test_names_cannot_act_on_the_terminal(name, run, tmp_path, capsys):
     given = tmp_path / name
     shutil.copytree(run.path, given)
 
-    def rename(manifest: Any) -> None:
-        manifest["flows"][0]["src"] = manifest["flows"][0]["path"][0] = "[red]h2"
-        manifest["name"] = "[/]golden"
-
-    edit(given / "manifest.json", rename)
+    edit(given / "manifest.json", lambda manifest: manifest.update(name="[/]golden"))
     assert cli.invoke(["analyze", str(given)]) == (2 if "\udcff" in name else 0)
     assert cli.invoke(["inspect", str(tmp_path / f"{name} none")]) == 2
     told = capsys.readouterr()
@@ -274,9 +270,17 @@ def test_names_cannot_act_on_the_terminal(name, run, tmp_path, capsys):
     assert all(character.isprintable() or character == "\n" for character in shown)
     if "\udcff" not in name:
         assert "[/]golden: " in told.out
-        assert "[red]h2" in told.out
         assert name.encode("unicode_escape").decode() in told.out
     assert len(told.err.splitlines()) == (2 if "\udcff" in name else 1)
+
+
+def test_names_of_hosts_are_no_markup(run, verb):
+    def rename(manifest: Any) -> None:
+        manifest["flows"][0]["src"] = manifest["flows"][0]["path"][0] = "[red]h2"
+
+    edit(run.manifest, rename)
+    verb("analyze", run.path)
+    assert "[red]h2" in verb("show", run.path, "--flows").out
 
 
 def test_verbs_print_through_the_terminal_module():

@@ -246,9 +246,14 @@ def test_probes_follow_the_main_interval(directory):
     assert run.table("probes").height == 4
     part = run.summary.probes["0"]
     assert (part.sent, part.lost, part.rtt_ms.max) == (2, 1, 3.0)
-    over_time, shares = figures.figure(run, "probes").axes
-    assert "grey: left out of the summary" in over_time.get_xlabel()
-    assert "grey" not in shares.get_xlabel()
+    drawn = figures.figure(run, "probes")
+    over_time, shares = drawn.axes
+    (legend,) = drawn.legends
+    assert "left out of the summary (analysis.from and to)" in [
+        text.get_text() for text in legend.get_texts()
+    ]
+    assert len(over_time.patches) == 2
+    assert not shares.patches
     assert over_time.lines[0].get_xdata().size == 3
     assert list(shares.lines[0].get_xdata()) == [3.0, 3.0]
     assert "0 to 0.08 s" not in text_of(directory)

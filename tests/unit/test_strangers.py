@@ -22,6 +22,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "results": ("results", X),
     "reproduce": ("reproduce", X),
     "analyze": ("analyze", X),
+    "show": ("show", X, "--all"),
     "report": ("report", X),
     "figure": ("figure", X, "goodput", "-o", "out.png"),
     "pack": ("pack", X, "-o", "out.zip"),

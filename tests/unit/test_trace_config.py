@@ -81,19 +81,11 @@ def test_records_of_the_folder_are_read_as_they_were_written(tmp_path):
     assert FORMATS.statistics.lost == 6
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"page_bytes": 1 << 40},
-        {"page_bytes": 0},
-        {"events": {"../x:y": ""}},
-        {"events": {"no_system": ""}},
-    ],
-)
-def test_formats_that_cannot_be_are_refused(change, tmp_path):
+@pytest.mark.parametrize("event", ["../x:y", "no_system"])
+def test_formats_that_cannot_be_are_refused(event, tmp_path):
     directory = RunDirectory(tmp_path)
     directory.trace.mkdir()
-    write_record(directory.trace_formats, FORMATS.model_copy(update=change))
+    write_record(directory.trace_formats, FORMATS.model_copy(update={"events": {event: ""}}))
     with pytest.raises(InputError):
         directory.read_trace_formats()
 
