@@ -90,9 +90,9 @@ def wrong_with(
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_of_a_strangers_harms(way, tmp_path, bases, server, class_path):
     wrong = []
-    takes = {**strangers.PACKS, **strangers.SUBMISSIONS} if way == "assignment grade" else {}
+    takes = ("zip", "tar", "submission") if way == "assignment grade" else ()
     for number, name in enumerate(strangers.INPUTS):
-        if name not in takes and number % FEW.get(way, 1):
+        if not name.startswith(takes) and number % FEW.get(way, 1):
             continue
         wrong += wrong_with(way, name, tmp_path / str(number), bases, server, class_path)
         shutil.rmtree(tmp_path / str(number))
