@@ -21,7 +21,7 @@ from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.units import MOST_SPAN_NS, parse_rate_bps, parse_size_bytes, parse_time_ns
 
 SAMPLED = 64
-"""So many packets of a capture tell whether another one has them too."""
+"""The number of packets of a capture that are compared with another capture."""
 LEAST_SAME = 8
 """Fewer may be alike by chance."""
 

@@ -17,7 +17,7 @@ TUNNELS = ("GRE", "IPv4 in IP", "IPv6 in IP", "Ethernet in GRE", "VXLAN", "Genev
 _GRE_OF_IP, _IPV4, _IPV6, _GRE_OF_ETHERNET, _VXLAN, _GENEVE, _GTP, ERSPAN = range(len(TUNNELS))
 
 _DEEPEST = 4
-"""A tunnel in a tunnel is looked through, so many in all."""
+"""The most tunnels, one in another, whose inner headers are read."""
 
 _GRE, _UDP = 47, 17
 _VXLAN_PORTS = (4789, 8472)

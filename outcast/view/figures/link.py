@@ -30,7 +30,7 @@ def link_over_time(run: Run) -> Figure | None:
 
 
 def _tells_rate(record: BottleneckRecord) -> bool:
-    """Whether anybody told the link's rate, so that its use is known."""
+    """Whether the link's rate is known, and so its use."""
     return record.queue.kind != UNKNOWN or record.queue.rate_bps is not None
 
 

@@ -13,9 +13,9 @@ from outcast.plan.addresses import with_port
 from outcast.view.terminal import forms
 
 ALL = 0.995
-"""A limit that explains a smaller share of an output's packets is not the only cause of drops."""
+"""Below this share of an output's packets, its limit may not be the only cause of drops."""
 MOST_FLOWS = 20
-"""So many flows are listed that lost packets."""
+"""The most flows that lost packets and have a row each."""
 
 
 def parts(found: Found) -> Iterator[Table | str]:
