@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from outcast.analysis.capture.pcap import read_captures
+from outcast.analysis.join import clocks
 from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.measure.queue import replay
 from outcast.errors import UntrustedError
@@ -134,6 +135,28 @@ def test_a_clock_that_steps_back_is_refused_with_the_packet(tmp_path, traffic, n
     where = rf"{name}.pcap: its time stamps go back by .* at IP packet {half + 1}; no single offset"
     with pytest.raises(UntrustedError, match=where):
         joined(tmp_path, made)
+
+
+@pytest.mark.parametrize("is_a_step", [False, True])
+def test_one_direction_that_was_noted_late_is_no_step(tmp_path, traffic, is_a_step):
+    """A busy kernel hands over what one direction sent in 3 ms after what the other sent in it."""
+    records = model.captures(traffic)["in0"]
+    at = records["seconds"].astype(np.int64) * 10**9 + records["nanoseconds"]
+    half_ns = int(at[at.size // 2])
+    one_way = np.arange(at.size) % 2 == 0
+    held = (half_ns < at) & (at <= half_ns + 3 * MS) & (one_way | is_a_step)
+    noted = np.where(held, half_ns + 3 * MS + at.size, at)
+    if is_a_step:
+        noted, records = at, shift(records, -3 * MS, at.size // 2)
+    path = model.write_captures(tmp_path, {"a": records[np.argsort(noted, kind="stable")]})["a"]
+    (capture,) = read_captures([("a", path)])
+    assert clocks.steps_back(capture) == 1
+    left_rows = np.flatnonzero(one_way[np.argsort(noted, kind="stable")])
+    if is_a_step:
+        with pytest.raises(UntrustedError, match="its time stamps go back"):
+            clocks.require_no_step_back(capture, left_rows)
+    else:
+        clocks.require_no_step_back(capture, left_rows)
 
 
 def test_one_clock_is_not_touched(tmp_path, traffic):

@@ -151,7 +151,7 @@ def estimate(
         for capture, flows in zip(captures, left_flows, strict=True)
     ]
     for capture, rows in zip(captures, left_rows, strict=True):
-        _require_no_step_back(capture, rows)
+        require_no_step_back(capture, rows)
     reference = max(sorted(outputs), key=lambda index: left_rows[index].size)
     sample = Sample(captures, pairs, left_rows, reference, _units_ns(captures))
     return _as_they_are(sample) if _agree(sample, max_sojourn_ns) else _corrected(sample)
@@ -278,11 +278,12 @@ def steps_back(capture: PortCapture) -> int:
     return int((np.diff(capture.columns.stamp_ns) < -STEP_BACK_NS).sum())
 
 
-def _require_no_step_back(capture: PortCapture, left_rows: Array) -> None:
+def require_no_step_back(capture: PortCapture, left_rows: Array) -> None:
     """Raises UntrustedError where stamps go back, and not because a few packets were noted late.
 
     A busy kernel stamps packets, and hands them to the capture when others have been noted. Then
-    stamps are soon as late as before. After a clock stepped back, they take as long as it stepped.
+    stamps are soon as late as before, or those of one direction were held and stay in their order.
+    After a clock stepped back, stamps take as long as it stepped, in each direction.
     """
     if not steps_back(capture) or _has_pieces_in_wrong_order(capture):
         return
@@ -296,16 +297,29 @@ def _require_no_step_back(capture: PortCapture, left_rows: Array) -> None:
                 f"but hardly those of one direction; two clocks stamped it, {BY_DIRECTION}"
             )
         raise _not_in_order(capture, f"goes back {rows.size:,} times by more than 1 ms, so it is")
+    is_left = np.zeros(stamps.size, bool)
+    is_left[left_rows] = True
     for row in rows.tolist():
         latest_ns = stamps[: row + 1].max()
         by_ns = int(latest_ns - stamps[row + 1])
         passed = np.flatnonzero(stamps[row + 1 :] >= latest_ns)
-        behind = stamps[row + 1 :][: passed[0] if passed.size else None]
-        if 2 * int(np.ptp(behind)) >= by_ns:
+        end = row + 1 + int(passed[0]) if passed.size else stamps.size
+        behind = stamps[row + 1 : end]
+        if 2 * int(np.ptp(behind)) >= by_ns and any(
+            _goes_back(stamps[: row + 1][way[: row + 1]], behind[way[row + 1 : end]])
+            for way in (is_left, ~is_left)
+        ):
             raise UntrustedError(
                 f"{capture.path}: its time stamps go back by {by_ns / 1e6:.3f} ms at IP packet "
                 f"{row + 2}; {CUT}"
             )
+
+
+def _goes_back(before: I64, after: I64) -> bool:
+    """Whether the stamps of one direction go back from one piece of a capture to the next."""
+    if not before.size or not after.size:
+        return False
+    return bool(after.min() < before.max() - STEP_BACK_NS)
 
 
 def _not_in_order(capture: PortCapture, how: str) -> UntrustedError:
