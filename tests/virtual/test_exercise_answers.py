@@ -71,7 +71,9 @@ class Student:
 
     def port(self, hops: int) -> tuple[int, int]:
         """Packets and drops of a class's port, of the report's table of input ports."""
-        (row,) = [row for row in self.table("By input port") if f"({hops}-hop" in row["input port"]]
+        (row,) = [
+            row for row in self.table("By input port") if row["flows of"].startswith(f"{hops}-hop")
+        ]
         return tuple(int(row[name].replace(",", "")) for name in ("packets", "dropped"))
 
 
@@ -157,7 +159,7 @@ def call_a_drop(student: Student) -> dict[str, float]:
 
 
 def download_mbps(student: Student) -> float:
-    (row,) = [row for row in student.table("Every flow") if "h2" in row["flow"]]
+    (row,) = [row for row in student.table("Every flow") if "download" in row["group"]]
     return bps(row["goodput"]) / 1e6
 
 
