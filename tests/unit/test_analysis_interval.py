@@ -19,9 +19,7 @@ from outcast.analysis.measure import blackout
 from outcast.analysis.measure.losses import loss_warnings
 from outcast.analysis.measure.stationarity import chance_of_trend
 from outcast.cli import invoke as outcast
-from outcast.errors import ConfigError
 from outcast.experiment import Instant
-from outcast.plan.make import make_plan
 from outcast.records.port_summaries import LossSummary
 from outcast.records.run import Run
 from outcast.reproduce import intervals
@@ -299,38 +297,6 @@ def test_an_instant_is_read_and_written(text, instant):
     assert loaded.analysis.since == instant
     again = experiment.validate(loaded.model_dump(mode="json", by_alias=True), "x")
     assert again.analysis == loaded.analysis
-
-
-@pytest.mark.parametrize(
-    ("overrides", "refusal"),
-    [
-        (["analysis.from=soon"], "is not an instant; allowed is a time after the traffic's start"),
-        (["analysis.from=all_active +"], "is not an instant"),
-        (["analysis.from=all_active - 1s"], "is not an instant"),
-        (["analysis.from=1"], "is not an instant"),
-        (["analysis.from=2s", "analysis.to=1s"], "to: 1s is not after from: 2s"),
-        (["analysis.to=0ms"], "to: 0ns is not after from: 0s"),
-        (["analysis.from=1h"], "analysis.from: allowed is a time before the end"),
-        (["analysis.from=all_active", "analysis.to=all_active"], "is not after"),
-    ],
-)
-def test_a_bad_interval_is_refused_in_a_line(overrides, refusal):
-    with pytest.raises(ConfigError, match=refusal) as refused:
-        experiment.load(LINEAR, overrides)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        ["analysis.from=all_active + 600ms"],
-        ["analysis.from=900ms", "analysis.to=all_active + 100ms"],
-    ],
-)
-def test_an_interval_that_leaves_nothing_is_refused_before_the_run(asked):
-    late = ["duration=1s", "flows.1.start=500ms", "analysis.windows=[]"]
-    with pytest.raises(ConfigError, match=r"analysis.from: .* leaves nothing up to"):
-        make_plan(experiment.load(LINEAR, [*late, *asked]))
 
 
 def test_results_name_the_interval_and_count_stationary_runs():

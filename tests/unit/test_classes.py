@@ -222,26 +222,6 @@ def test_a_difference_ends_the_run(kernel, quanta, shown, what):
 # --- what is refused
 
 
-@pytest.mark.parametrize(
-    ("classes", "reason"),
-    [
-        ("[{name: a}, {name: b}]", "2 are given, and 2 of them have no dscp"),
-        ("[{name: a, dscp: 1}, {name: b, dscp: 2}]", "2 are given, and 0 of them have no dscp"),
-        ("[{name: a}]", "1 are given, and 1 of them have no dscp"),
-        ("[{name: a, dscp: 1}, {name: a}]", "name a is given twice"),
-        ("[{name: a, dscp: [ef, 46]}, {name: b}]", "DSCP 46 is given twice"),
-        ("[{name: a, dscp: 64}, {name: b}]", "64: allowed are 0 to 63 or be"),
-        ("[{name: a, dscp: af44}, {name: b}]", "allowed are 0 to 63 or be, ef"),
-        ("[{name: a, dscp: true}, {name: b}]", "True: allowed are 0 to 63 or be"),
-        ("[{name: a, dscp: []}, {name: b}]", "the list is empty; allowed are code points, or to"),
-        ("[{name: a, dscp: 1, rate: 1mbit}, {name: b}]", "rate: unknown key"),
-    ],
-)
-def test_refusals_of_classes(classes, reason):
-    with pytest.raises(ConfigError, match=reason):
-        port_queue(f"{{kind: prio, limit: 10 packets, classes: {classes}}}")
-
-
 def test_htb_gives_no_more_than_the_link_has():
     with pytest.raises(ConfigError, match=r"add up to 50mbit; allowed is the link's 20mbit"):
         port_queue(HTB, rate="20mbit")

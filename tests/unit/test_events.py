@@ -10,7 +10,7 @@ import pytest
 from outcast import experiment, netlink
 from outcast.emulation.changes import MOST_LATE_NS, Changer
 from outcast.emulation.queues import change as qdiscs
-from outcast.errors import ConfigError, ReadBackError, RunError
+from outcast.errors import ReadBackError, RunError
 from outcast.plan.events import Change, changes, cut_off
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -29,13 +29,6 @@ def planned(events: str, *overrides: str) -> tuple[experiment.Experiment, Plan]:
 
 def planned_changes(events: str, *overrides: str) -> list[Change]:
     return list(changes(*planned(events, *overrides)))
-
-
-def refusal(events: str, *overrides: str) -> str:
-    with pytest.raises(ConfigError) as refused:
-        planned(events, *overrides)
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
 
 
 def test_a_rate_changes_in_both_directions_of_a_link_or_in_one():
@@ -115,76 +108,6 @@ def test_flows_over_a_link_that_is_down_at_the_end_are_cut_off():
     assert cut(f"[{{at: 400ms, between: [s2, s1], up: true}}, {fails}]", groups) == set()
     # Subflows leave by ports that the kernel picks.
     assert cut(f"[{fails}]", groups, "transport.mptcp={}") == {1, 2}
-
-
-@pytest.mark.parametrize(
-    ("event", "said"),
-    [
-        ("between: [s1, s9], rate: 1mbit", "events.0.between: no node 's9'; there are h1, "),
-        ("between: [h1, s2], rate: 1mbit", "events.0.between: h1 has no link to s2; it has links"),
-        ("from: s1, to: h14, rate: 1mbit", "events.0.from: s1 has no link to h14"),
-        ("from: s1, rate: 1mbit", "events.0: names no link"),
-        ("rate: 1mbit", "events.0: names no link"),
-        ("between: [s1], rate: 1mbit", "between: allowed are two nodes"),
-        ("between: [s1, s1], rate: 1mbit", "between: allowed are two nodes"),
-        ("between: [s1, s2], from: s1, rate: 1mbit", "allowed is either `between`"),
-        ("between: [s1, s2]", "events.0: changes nothing"),
-        ("between: [s1, s2], up: false, rate: 1mbit", "up: allowed is an event of its own"),
-        ("from: s1, to: s2, up: false", "up: allowed is an event of its own with `between`"),
-        ("between: [s1, s2], up: true", "events.0.up: the link between s1 and s2 is not down"),
-        ("between: [s1, s2], colour: red", "events.0.colour: unknown key"),
-        ("between: [s1, s2], rate: 0mbit", "events.0.rate"),
-        ("between: [s1, s2], delay: 2s", "events.0.delay: 2s: allowed is up to 1s"),
-        ("between: [s1, s2], rate: 30gbit", "events.0.rate: burst of s1-eth3: at 30gbit"),
-        ("between: [h1, s1], limit: 1MB", "allowed is the other direction alone: from: s1, to: h1"),
-        ("from: s1, to: h1, limit: 100B", "events.0.limit: '100B' holds no full frame"),
-    ],
-)
-def test_an_event_that_cannot_be_is_one_line(event, said):
-    assert said in refusal(f"[{{at: 1ms, {event}}}]")
-
-
-def test_an_event_after_the_end_is_refused():
-    said = refusal("[{at: 500ms, between: [s1, s2], rate: 1mbit}]")
-    assert "events.0.at: allowed is a time before the end of the duration" in said
-    assert "events.0.at" in refusal("[{at: -1ms, between: [s1, s2], rate: 1mbit}]")
-
-
-def test_two_events_cannot_change_one_setting_at_the_same_time():
-    event = "{at: 1ms, from: s1, to: h1, rate: 1mbit}"
-    said = refusal(f"[{event}, {event}]")
-    assert "events.1: changes rate of s1-eth1 at the same time as events.0" in said
-
-
-def test_a_link_that_is_down_cannot_fail_again():
-    said = refusal(
-        "[{at: 1ms, between: [s1, s2], up: false}, {at: 2ms, between: [s2, s1], up: false}]"
-    )
-    assert "events.1.up: the link between s2 and s1 is down already, by events.0" in said
-
-
-@pytest.mark.parametrize(
-    "queue",
-    [
-        "{kind: red, limit: 64KB}",
-        "{kind: sfq, limit: 100 packets}",
-        "{kind: fq, limit: 100 packets}",
-        "{kind: codel, limit: 100 packets}",
-        "{kind: fq_codel, limit: 100 packets}",
-        "{kind: pie, limit: 100 packets}",
-        "{kind: cake, limit: 4MB}",
-        "{kind: dualpi2, limit: 100 packets}",
-    ],
-)
-def test_a_limit_that_would_lose_packets_unseen_is_refused(queue):
-    said = refusal("[{at: 1ms, from: s1, to: h1, limit: 32KB}]", f"queue={queue}")
-    assert "would lose its packets when its limit changes" in said
-
-
-def test_a_limit_has_to_fit_the_queue_it_is_for():
-    marking = "queue={kind: ecn_threshold, limit: 64KB, threshold: 30KB}"
-    said = refusal("[{at: 1ms, from: s1, to: h1, limit: 16KB}]", marking)
-    assert "events.0.limit: threshold: allowed is less than the limit" in said
 
 
 def attributes_of(request: bytes) -> dict[int, bytes]:

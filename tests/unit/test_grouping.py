@@ -12,7 +12,6 @@ from rich.console import Console
 
 import configs
 from outcast import experiment
-from outcast.errors import ConfigError
 from outcast.experiment import GroupKind
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
@@ -173,21 +172,6 @@ def test_groups_share_out_all_flows(flows, group_by, compare):
         assert "\n" not in str(error)  # noqa: PT017
     else:
         assert set(chosen.groups) <= grouping.every(flows)[chosen.kind].keys()
-
-
-@pytest.mark.parametrize(
-    ("override", "said"),
-    [
-        ("analysis.compare=[2-hop, 6-hip]", "analysis.compare: '6-hip' is no group of flows; allo"),
-        ("analysis.compare=[2-hop]", "analysis.compare.1: is missing"),
-        ("analysis.compare=2-hop", 'analysis.compare: "2-hop": allowed is a list'),
-        ("analysis.compare=[bic, bic]", "'bic' twice; allowed are two different groups"),
-        ("analysis.group_by=hop", "allowed is 'name', 'hops', 'congestion_control', 'port' or"),
-    ],
-)
-def test_a_wish_that_cannot_be_met_is_refused_before_the_run(override, said):
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        make_plan(experiment.load(configs.find("fig3c"), [override]))
 
 
 def test_a_plan_knows_its_groups():

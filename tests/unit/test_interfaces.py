@@ -2,11 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from outcast import experiment
 from outcast.emulation import manifest
-from outcast.errors import ConfigError
 from outcast.networks import resolve
 from outcast.plan import stored
 from outcast.plan.make import make_plan
@@ -57,32 +54,6 @@ def test_classes_of_hosts_leave_further_interfaces_out():
     workload = "workloads=[{kind: shuffle, bytes: 1MB}]"
     generated = plan_of("flows=[]", workload, "bottleneck=null").generated
     assert {flow.src for flow in generated} == {"phone", "server"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        (["flows=[{from: phone, to: cell}]"], "phone and cell are interfaces of one host"),
-        (["addressing=both"], "addressing: phone has several interfaces; allowed is ipv4"),
-        (["noise.interrupts={per_second: 8000}"], "several interfaces; allowed is noise.profile"),
-        (
-            ["flows.0.transport={mptcp: {subflows: 3, over: interfaces}}"],
-            r"mptcp\.subflows: 3; allowed is 2, one for each interface of phone",
-        ),
-        (["flows.0.from=cell"], "cell is a further interface of phone; allowed is a flow from ph"),
-        (
-            ["flows=[{from: server, to: phone}]", "transport.mptcp={over: interfaces}"],
-            "over: ports",
-        ),
-        (
-            [f"{TWO[:-2]}, transport: {{min_rto: 5ms}}}}]"],
-            "groups that differ in min_rto have flows of cell",
-        ),
-    ],
-)
-def test_refusals(settings, reason):
-    with pytest.raises(ConfigError, match=reason):
-        plan_of(*settings)
 
 
 def test_a_record_has_the_address_of_each_subflow():

@@ -114,25 +114,6 @@ def test_a_stored_plan_has_its_probes(tmp_path):
     assert read_again(plan, tmp_path).probes == plan.probes
 
 
-@pytest.mark.parametrize(
-    ("probes", "line"),
-    [
-        ("[{from: h99, to: h1}]", "probes.0.from: no host 'h99'"),
-        ("[{from: h3, to: h99}]", "probes.0.to: no host 'h99'"),
-        ("[{from: h3, to: h3}]", "probes.0.to: h3 cannot probe itself"),
-        ("[{from: h3, to: h1, every: 1us}]", "probes.0.every"),
-        ("[{from: h3, to: h1, size: 2B}]", "probes.0.size"),
-        ("[{from: h3, to: h1, size: 1473B}]", "probes.0: h3 sends packets of up to 1501 B"),
-        ("[{from: h3, to: h1, start: 60s}]", "probes.0: goes on after the experiment's duration"),
-        ("[{from: h3, to: h1, kind: tcp}]", "probes.0.kind"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(probes, line):
-    with pytest.raises(ConfigError, match=line.replace("[", r"\[")) as refused:
-        plan_of(probes)
-    assert "\n" not in str(refused.value)
-
-
 def test_where_ports_decide_the_path_only_udp_has_one():
     hashed = ("routing={kind: hashed}",)
     probes = "[{from: h3_0_2, to: h0_0_2, kind: %s}]"

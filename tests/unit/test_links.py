@@ -18,7 +18,7 @@ from outcast import analysis
 from outcast.analysis.capture.pcap import read_capture
 from outcast.emulation import link_counters as links
 from outcast.engines.realtime import RealtimeEngine
-from outcast.errors import ConfigError, FeatureMissingError
+from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment, load
 from outcast.plan import ports
 from outcast.plan.make import make_plan
@@ -106,21 +106,6 @@ def test_each_packets_draw_leads_over_every_core_switch():
     assert {port for port, count in split["e0_0"].items() if count == 1} == {*split["e0_0"]}
     assert (plan.bottleneck.switch, len(plan.bottleneck.ingress)) == ("e0_0", 2)
     assert {plan.ingress(flow) for flow in plan.flows} == {None}
-
-
-@pytest.mark.parametrize(
-    ("override", "refusal"),
-    [
-        ("probes=[{from: h1_0_2, to: h0_0_2, kind: udp}]", "probes: "),
-        ("workloads=[{kind: constant_rate, from: 6-hop, rate: 1mbit}]", "workloads: "),
-        ("transport.mptcp={subflows: 2}", "transport.mptcp: "),
-        ("analysis.group_by=port", "analysis.group_by: port: "),
-        ("links.layers={aggregation-core: {rate: 10mbit}}", "only a part of the packets"),
-    ],
-)
-def test_what_has_no_meaning_with_a_draw_for_each_packet_is_refused(override, refusal):
-    with pytest.raises(ConfigError, match=refusal):
-        planned(PER_PACKET, override)
 
 
 def test_real_time_draws_no_port_for_each_packet():

@@ -111,37 +111,6 @@ def test_offloads_of_a_profile_give_way_to_what_forbids_them():
     assert not resolved(modern, tcprand).transport.offloads
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("noise.profile=hosts", "noise.profile: \"hosts\": allowed is 'exact', 'oscillators'"),
-        ("noise={interrupts: {least: 2us, most: 1us}}", "least: allowed is up to most, which is"),
-        ("noise={interrupts: {least: 2us}}", "noise.interrupts.most: is missing"),
-        ("noise={interrupts: {most: 1s}}", "noise.interrupts.most"),
-        (
-            "noise={interrupts: {per_second: 20000, most: 1us}}",
-            "noise.interrupts.most: unknown key; allowed are per_second, below_gigabit",
-        ),
-        ("noise={interrupts: {below_gigabit: 4000}}", "noise.interrupts.per_second: is missing"),
-        ("noise={interrupts: {per_second: 9}}", "noise.interrupts.per_second: 9: allowed is"),
-        ("noise={interrupts: {per_second: true}}", "per_second: true: allowed is a number"),
-        ("noise.oscillators=-1", "noise.oscillators"),
-        ("noise.oscilators=1", "unknown key; allowed are"),
-        ("noise.oscillators=true", "noise.oscillators: true: allowed is a number"),
-        ("links.clock_offset_ppm=true", "links.clock_offset_ppm: true: allowed is a number"),
-        ("transport.initial_window=true", "transport.initial_window: true: allowed is a number"),
-        ("noise=exact", 'noise: "exact": allowed is a mapping of keys, as {profile: exact}; on'),
-        ("noise=exct", 'noise: "exct": allowed is a mapping of the keys profile, osc'),
-        ("noise.oscillators=100ppm", '"100ppm": allowed is a number in ppm without a unit, as 100'),
-    ],
-)
-def test_what_is_no_noise_is_refused(setting, message):
-    with pytest.raises(ConfigError) as error:
-        load(CONFIG, [setting])
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
 def test_an_interval_reads_as_people_write_it():
     assert str(between("50us", "250us")) == "50us to 250us"
 

@@ -99,45 +99,6 @@ def test_planned_flows_decide_the_bottleneck(tmp_path):
     assert {*alone.capture_ports} < {*plan.capture_ports}
 
 
-@pytest.mark.parametrize(
-    ("override", "line"),
-    [
-        ("programs.1.host=h9", "programs.1.host: no host 'h9'; allowed are h1, h2, h3, h4, h5"),
-        ("programs.1.command=[curl, '{h9}']", "programs.1.command.1: no host 'h9'; allowed are h1"),
-        (
-            "programs.1.command=[curl, -w, '%{http_code}']",
-            "programs.1.command.2: no host 'http_code'; allowed are h1, h2, h3, h4, h5; for braces "
-            "write {{http_code}}",
-        ),
-        ("programs.1.command=[curl, '{']", "programs.1.command.1: '{' has a brace alone; allowed"),
-        ("programs.1.to=[x]", "programs.1.to: no host 'x'"),
-        ("programs.1.name=web", "programs.1.name: web is another program's name"),
-        ("programs.1.command=curl", "'curl' is one text; allowed is a list of words"),
-        ("programs.1.command=[]", "programs.1.command: []"),
-        ("programs.1.command=[curl, 0.5]", "0.5 is no text; allowed is a word in quotes"),
-        ("programs.0.ready={}", "allowed is one of port and line"),
-        ("programs.0.ready={port: 80, line: x}", "allowed is one of port and line"),
-        ("programs.0.ready.port=0", "0: allowed is from 1 to 65535"),
-        ("programs.0.repeat=2", "repeat: not allowed with `ready`"),
-        ("programs.1.start=1s", "programs.1.start: allowed is a time before the end"),
-        ("programs.1.start={at: 900ms, spread: 100ms}", "programs.1.start: allowed is a time"),
-        ("programs.1.start={at: 1}", "programs.1.start.at: 1 is not a time; allowed"),
-        ("programs.0.start={spread: 0ms}", "start: not allowed with `ready`"),
-        ("programs.1.files=[a/x, b/x]", "two are called 'x'"),
-        ("programs.1.when=1s", "programs.1.when: unknown key"),
-        (
-            "programs=[{name: a, host: h1, command: [sleep, 1]}]",
-            "programs: none names another host",
-        ),
-    ],
-)
-def test_refusals_are_one_line(tmp_path, override, line):
-    with pytest.raises(ConfigError) as caught:
-        make_plan(asked(tmp_path, override))
-    assert line in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def starts_ns(tmp_path: Path, *starts: str, seed: int = 1, duration: str = "1s") -> list[int]:
     """When programs begin that ask for these starts."""
     command = "command: [ping, '{h1}']"

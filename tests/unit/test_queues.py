@@ -11,7 +11,7 @@ import pytest
 from outcast import experiment, netlink
 from outcast.emulation import netem, port_queues, queues, rtnetlink
 from outcast.emulation.queues import port
-from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
+from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment.queues.base import TICK_NS, Qdisc
 from outcast.netlink import encode as attribute
 from outcast.plan import ports
@@ -322,39 +322,6 @@ def test_kinds_that_the_kernel_lacks_are_named():
     assert needed == {"netem", "tbf", "red"}
     with pytest.raises(FeatureMissingError, match="netem, red"):
         queues.require_kinds(needed, {"tbf": True, "red": False})
-
-
-@pytest.mark.parametrize(
-    ("queue", "refusal"),
-    [
-        ("{kind: ecn_threshold, limit: 12 packets, threshold: 12 packets}", "less than the limit"),
-        ("{kind: codel, limit: 10 packets, target: 1500ns}", "whole microseconds"),
-        ("{kind: pie, limit: 10 packets, update: 1500us}", "whole milliseconds"),
-        ("{kind: sfq, limit: 600 packets}", "at most 508 packets"),
-        ("{kind: fq_codel, limit: 10 packets, quantum: 100B}", "256B"),
-        ("{kind: dualpi2, limit: 10 packets, update: 5s}", "4s or less"),
-        ("{kind: tbf, limit: 0KB}", "holds no full frame"),
-        ("{kind: tbf, limit: 1GB, burst: 1KB}", "below the frame size"),
-        ("{kind: tbf, limit: 2GB}", "above what the kernel takes"),
-        ("{kind: pfifo, limit: 5000000000 packets}", "above what the kernel takes"),
-        ("{kind: red, limit: 64KB, weight: 0.9}", "weight"),
-        ("{kind: red, limit: 64KB, weight: 1.0e-9}", "weight"),
-        ("{kind: red, limit: 10MB, max_packets: 5000}", "weight"),
-        ("{kind: red, limit: 64KB, weight: .nan}", "finite numbers"),
-        # tc's double becomes a number of 32 bits. 1 is one above the largest, so it becomes 0.
-        ("{kind: red, limit: 64KB, probability: 1}", "less than 1"),
-        ("{kind: red, limit: 64KB, probability: 1.0e-9}", "probability"),
-        ("{kind: sfq, limit: 100 packets, perturb: 2000s}", "perturb"),
-        ("{kind: fq, limit: 100 packets, quantum: 0B}", "quantum"),
-        ("{kind: fq, limit: 100 packets, quantum: 2MB}", "quantum"),
-        ("{kind: fq, limit: 100 packets, flow_limit: 5000000000}", "flow_limit"),
-        ("{kind: codel, limit: 100 packets, target: 5000s}", "target"),
-        ("{kind: cake, limit: 4MB, rtt: 5000s}", "rtt"),
-    ],
-)
-def test_what_tc_or_the_kernel_would_refuse_or_change_is_refused_at_once(queue, refusal):
-    with pytest.raises(ConfigError, match=refusal):
-        port_queue(queue)
 
 
 def test_a_clock_offset_is_drawn_by_seed_and_port():

@@ -123,31 +123,6 @@ def test_topo_shows_ports_and_routes(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        (["routing={kind: hashed}"], "hashed: r1 is a router, which chooses by the destination"),
-        (["routing={kind: spanning_tree}"], "spanning_tree: r1 is a router"),
-        (["blackout={at: r1-eth0, drops: 2, off_mean: 9ms}"], "r1-eth0 is a router's port"),
-        (["events=[{at: 1ms, between: [r1, r2], up: false}]"], "goes down loses its routes"),
-        (["routing.ways=[[h1, s9, h3]]"], "routing.ways.0: no node 's9'"),
-        (["routing.ways=[[h1, h3]]"], "routing.ways.0: allowed are a host, the switches"),
-        (["routing.ways=[[s1, r1, r2]]"], "routing.ways.0: allowed are hosts at its ends"),
-        (["routing.ways=[[h1, s1, r2, s2, h3]]"], "no link between s1 and r2"),
-        (
-            ["routing.ways=[[h3, s2, r2, r3, r1, s1, h1], [h4, s2, r2, r1, s1, h1]]"],
-            "routing.ways.1: r2 sends packets for h1 to r3 by another way",
-        ),
-        (["flows=[{from: r1, to: h3}]"], "r1"),
-    ],
-)
-def test_what_cannot_be_is_one_line(settings, reason):
-    with pytest.raises(ConfigError) as told:
-        plan_of(*settings)
-    assert reason in str(told.value)
-    assert "\n" not in str(told.value)
-
-
-@pytest.mark.parametrize(
     ("nodes", "edges", "reason"),
     [
         ("h1 h2 s1 s2 r1", "h1 s1, h2 s2, s1 s2, s1 r1, s2 r1", "r1: has 2 ports in one subnet"),

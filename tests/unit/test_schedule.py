@@ -136,33 +136,6 @@ def test_the_bottleneck_of_flows_takes_in_what_the_background_sends_through_it()
             assert both.ip(dst) in both.bottleneck.destinations
 
 
-@pytest.mark.parametrize(
-    ("workload", "reason"),
-    [
-        ("{kind: poisson, load: 1.5, sizes: web-search}", "1.5: allowed is from 1e-06 to 1"),
-        ("{kind: poisson, load: 0.5, sizes: nosuch}", "allowed are web-search, data-mining"),
-        ("{kind: poisson, load: 0.5, sizes: none.csv}", "cannot be read"),
-        ("{kind: poisson, load: 0.5, sizes: [[5, 0.5]]}", "allowed is 1"),
-        ("{kind: poisson, load: 0.5, sizes: data-mining, largest: 1KB}", "no flow has"),
-        ("{kind: poisson, load: 0.5, sizes: web-search, to: h99}", "no host 'h99'"),
-        ("{kind: poisson, load: 0.5, sizes: web-search, from: h0_0_2, to: h0_0_2}", "to itself"),
-        ("{kind: poisson, load: 0.5, sizes: web-search, start: 30s}", "goes on after"),
-        ("{kind: poisson, load: 1, sizes: [[10, 1]]}", "more than 200000 flows"),
-        ("{kind: poisson, load: 0.0001, sizes: web-search, start: 19s}", "no flow starts within"),
-        ("{kind: incast, senders: 16, block: 128KB, rounds: 1}", "there are 15"),
-        ("{kind: incast, block: 128KB, rounds: 0}", "0: allowed is from 1 to 100000"),
-        ("{kind: nosuch}", "'background', 'poisson', 'shuffle', 'incast', 'constant_rate'"),
-        (
-            "{kind: shuffle, bytes: 1MB, size: 2}",
-            "allowed are start, addressing, dscp, kind, hosts",
-        ),
-    ],
-)
-def test_refusals(workload, reason):
-    with pytest.raises(ConfigError, match=reason):
-        plan(workload)
-
-
 def test_a_blackout_is_at_an_input_of_the_bottleneck():
     with pytest.raises(ConfigError, match=r"blackout\.at: 's99-eth1' is not an input"):
         make_plan(experiment.load(FIG3C, ["blackout={at: s99-eth1, drops: 3}"]))

@@ -32,23 +32,6 @@ def test_events_reach_the_plan_that_is_stored(tmp_path):
     assert '"events":["tcp:tcp_probe","skb:kfree_skb"]' in stored.dumps(plan)
 
 
-@pytest.mark.parametrize(
-    ("override", "told"),
-    [
-        ("trace={events: []}", "trace.events"),
-        ("trace={events: [tcp_probe]}", "trace.events.0"),
-        ("trace={events: ['tcp:../../x']}", "trace.events.0"),
-        ("trace={events: [a:b, a:b]}", "a:b is there twice"),
-        ("trace={event: [a:b]}", "did you mean 'events'"),
-    ],
-)
-def test_events_that_cannot_be_are_refused_in_one_line(override, told):
-    with pytest.raises(ConfigError) as caught:
-        experiment.load(configs.find("fig3c"), [override])
-    assert told in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_real_time_records_no_events(monkeypatch):
     with pytest.raises(ConfigError, match=r"trace: in real time .* engine: virtual"):
         experiment.load(configs.find("fig3c"), [EVENTS, "engine=realtime"])

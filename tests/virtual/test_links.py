@@ -181,28 +181,26 @@ def test_a_random_delay_has_its_distribution(tmp_path, distribution):
     assert whole["effective"]["links.s2 to s1.random_delay"]["distribution"] == distribution
 
 
-@pytest.mark.parametrize("in_order", [True, False])
-def test_a_random_delay_keeps_packets_in_order_or_not(tmp_path, in_order):
-    delay = f"{{mean: 400us, spread: 200us, in_order: {str(in_order).lower()}}}"
+def test_a_random_delay_keeps_packets_in_order(tmp_path):
+    """Unless it is to let them overtake, which the test of what was sent once needs."""
+    delay = "{mean: 400us, spread: 200us, in_order: true}"
     run(
         tmp_path / "run",
         f"links.overrides=[{{from: s2, to: s1, random_delay: {delay}}}]",
         *("bottleneck.port=s2-eth1", "capture.ports=all", "duration=100ms"),
     )
     _, copies = arrivals(tmp_path / "run")
-    overtaken = np.diff([came[0] for came in copies if came]) < 0
-    assert overtaken.any() != in_order
+    assert not (np.diff([came[0] for came in copies if came]) < 0).any()
 
 
-@pytest.mark.parametrize("addressing", ["ipv4", "ipv6"])
-def test_what_a_link_duplicates_or_lets_overtake_was_sent_once(tmp_path, addressing):
+def test_what_a_link_duplicates_or_lets_overtake_was_sent_once(tmp_path):
     """Before the studied queue, whose inputs see packets in another order than their sender."""
     delay = "{mean: 4ms, spread: 2ms, distribution: normal, in_order: false}"
     run(
         tmp_path / "run",
         f"links.overrides=[{{from: h2, to: s1, random_delay: {delay}}}, "
         "{from: h4, to: s2, duplicate: 0.1}]",
-        *("queue={kind: pfifo, limit: 500 packets}", f"addressing={addressing}"),
+        *("queue={kind: pfifo, limit: 500 packets}", "addressing=ipv6"),
         *("links.rate=100mbit", "duration=500ms"),
     )
     flows = pl.read_parquet(tmp_path / "run" / "flows.parquet")
@@ -273,7 +271,6 @@ def test_jumbo_frames_end_to_end(tmp_path):
     ("most_bytes", "settings"),
     [
         (590, ("links.mtu=576", "links.rate=20mbit")),
-        (1514, ("queue.burst=10KB", "links.rate=100mbit")),
         (1514, ("links.overrides=[{from: h2, to: s1, queue: {kind: htb, limit: 64KB}}]",)),
     ],
 )
@@ -287,23 +284,6 @@ def test_no_frame_is_larger_than_the_links_where_hosts_send_in_units(
         capture = read_capture(port, target / f"captures/{port}.pcap")
         assert capture.columns.frame_bytes.max() == most_bytes
     assert summary["queue"]["s1-eth1"]["capacity"]["agrees"] is not False
-
-
-def test_an_event_starts_and_ends_the_loss_of_a_link(tmp_path):
-    target = tmp_path / "run"
-    run(
-        target,
-        "flows=[{from: 2-hop, hosts: 1}]",
-        "events=[{at: 40ms, from: s1, to: h1, loss: 0.1}, {at: 70ms, from: s1, to: h1, loss: 0}]",
-    )
-    manifest = json.loads((target / "manifest.json").read_text())
-    assert [change["shown"] for change in manifest["changes"]] == [100_000, 0]
-    assert link(target, "s1-eth1")["lost_link"] > 10
-    begun_ns = manifest["traffic"]["t_start_ns"]
-    packets = read_capture("s1-eth1", target / "captures/s1-eth1.out.pcap").columns
-    ms = (packets.stamp_ns - begun_ns) / 1e6
-    # What was lost is sent again: the receiver's port has no other loss.
-    assert link(target, "s1-eth1")["lost_link"] < np.count_nonzero((ms > 40) & (ms < 70))
 
 
 def test_events_change_what_happens_on_the_wire(tmp_path):

@@ -32,9 +32,6 @@ def run(config: str | Path, target: Path, *settings: str, **options: Any) -> dic
     ("queue", "control", "qdisc"),
     [
         ("{kind: tbf, limit: 16KB}", "bic", "bfifo"),
-        ("{kind: htb, limit: 11 packets}", "cubic", "pfifo"),
-        ("{kind: pfifo, limit: 20 packets}", "reno", "pfifo"),
-        ("{kind: red, limit: 64KB}", "bic", "red"),
         ("{kind: sfq, limit: 20 packets}", "cubic", "sfq"),
     ],
 )

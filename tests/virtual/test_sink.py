@@ -42,7 +42,7 @@ while time.monotonic() < end:
 """
 
 
-@pytest.mark.parametrize("link", ["{rate: 10gbit, delay: 0us}", "{rate: 100mbit, delay: 2ms}"])
+@pytest.mark.parametrize("link", ["{rate: 1gbit, delay: 0us}", "{rate: 100mbit, delay: 2ms}"])
 def test_tcp_cannot_tell_it_from_a_program_that_reads_at_once(tmp_path, link):
     (tmp_path / "receive.py").write_text(RECEIVE, encoding="ascii")
     (tmp_path / "send.py").write_text(SEND, encoding="ascii")
