@@ -25,8 +25,6 @@ from outcast.records.run import Run
 from outcast.reproduce import intervals
 from outcast.sweep.groups import remarks_on_intervals
 from outcast.view import report, summary_words
-from outcast.view.figures import FIGURES
-from outcast.view.terminal import tables
 from tests.golden.run_directory import make_run
 
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
@@ -190,24 +188,6 @@ def inside(run: Run, column: str = "t_in", table: str = "packets") -> pl.DataFra
     return run.table(table, whole=True).filter(since_ns.is_between(BEGIN_NS, END_NS, closed="left"))
 
 
-def test_the_summary_says_what_it_covers(part, usual):
-    summary = part.summary
-    assert (summary.interval, summary.start_s, summary.end_s) == ("asked", 0.01, 0.025)
-    assert (usual.summary.interval, usual.summary.start_s) == ("whole", 0.0)
-    heading = tables._heading(part).plain
-    assert "0.01 to 0.025 s (analysis.from and to)" in heading
-
-
-def test_losses_by_the_kernels_counters_say_that_they_are_of_the_whole_run(part, usual):
-    losses = LossSummary(total=2, bottleneck=2, elsewhere=0, causes={"queue": 2}, ports={})
-    whole_s = f"{part.summary.duration_s:g} s"
-    assert f"network from 0 to {whole_s}: 2" in summary_words.loss_sentence(part.summary, losses)
-    # The line of trust counts drops after the interval too.
-    assert f"network from 0 to {whole_s}: 2" in summary_words.loss_sentence(usual.summary, losses)
-    as_many = losses.model_copy(update={"bottleneck": usual.summary.capture.qdisc_drops})
-    assert "network: 2" in summary_words.loss_sentence(usual.summary, as_many)
-
-
 def test_drops_are_those_of_the_interval(part, usual):
     packets = inside(part)
     for port, drops in part.summary.drops.items():
@@ -271,16 +251,6 @@ def test_a_window_that_is_longer_than_the_run_is_cut_with_a_note(tmp_path):
     summary = analysed(tmp_path / "run", edit=edit).summary
     assert [*summary.windows] == ["40ms", "80ms"]
     assert any("500ms, 1s: cut to the end of the duration" in line for line in summary.warnings)
-
-
-def test_figures_over_time_grey_what_is_left_out(part, usual):
-    drawing = dict(FIGURES)["goodput"]
-    greyed, plain = drawing(part), drawing(usual)
-    added = [
-        len(one.patches) - len(other.patches)
-        for one, other in zip(greyed.axes, plain.axes, strict=True)
-    ]
-    assert max(added) == 2
 
 
 @pytest.mark.parametrize(

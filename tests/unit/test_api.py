@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -14,18 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 import pytest
-from matplotlib.figure import Figure
 
 import outcast
 from outcast import errors, workflow
-from outcast.api import progress
 from outcast.engines import ledger
-from outcast.experiment import Source
 from outcast.experiment import load as load_experiment
-from outcast.experiment.reader import validate
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import runner
-from outcast.view.terminal.console import NotebookLine
 from tests.golden import fake_run
 from tests.golden.run_directory import make_run
 
@@ -122,13 +116,6 @@ def test_results_are_read_without_mininet(finished):
     assert python(code).strip() == "golden"
 
 
-def test_python_m_outcast_is_the_command_line():
-    assert python(
-        "import runpy, sys; sys.argv[1:] = ['--version']; "
-        "runpy.run_module('outcast', run_name='__main__')"
-    ).startswith("outcast")
-
-
 def test_an_experiment_with_overrides():
     experiment = outcast.load(
         str(FIG3C), {"flows.1.hosts": 6, "seed": np.int64(4), "analysis.windows": ("100ms",)}
@@ -138,36 +125,6 @@ def test_an_experiment_with_overrides():
     assert experiment == load_experiment(
         FIG3C, ["flows.1.hosts=6", "seed=4", "analysis.windows=[100ms]"]
     )
-
-
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        ({"qeue.limit": "16KB"}, r"fig3c\.yaml with override qeue\.limit: .*did you mean 'queue'"),
-        ({"queue.limit": "huge"}, r"^override queue\.limit: 'huge' is not a queue limit"),
-        ({"queue": {"limit": "huge"}}, r"^override queue: queue\.kind"),
-        ({"flows.9.hosts": 3}, r"^override flows\.9\.hosts: this list has no '9'"),
-        ({"flows.0.hosts": 99}, r"fig3c\.yaml:\d+ with override flows\.0\.hosts: "),
-        ({"seed": object()}, r"^override seed: object; allowed are text, numbers"),
-        ({"links.rate": float("nan")}, r"^override links\.rate: NaN is not a number of JSON"),
-        ({"name": "a\x1b[2J"}, r"^override name: .*control character"),
-        ("links.rate=1gbit", r"^overrides: str; allowed is a mapping"),
-        ({3: 4}, r"^override 3: allowed is the name of a key"),
-    ],
-)
-def test_a_wrong_override_is_named(overrides, said):
-    with pytest.raises(outcast.ConfigError, match=said) as caught:
-        outcast.load(FIG3C, overrides)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)
-def test_what_an_experiment_was_made_from(path):
-    """A sweep sets keys in it; a default that stood in it would refuse another kind of queue."""
-    experiment = load_experiment(path)
-    tree = Source.of(experiment).tree
-    assert validate(tree, "x") == experiment
-    assert "samples" not in tree or "samples:" in path.read_text()
 
 
 def test_a_run_from_the_experiment_to_its_figures(golden):
@@ -197,20 +154,6 @@ def test_a_run_inside_of_a_running_event_loop(golden):
     assert asyncio.run(cell()).trusted
 
 
-def test_nothing_is_printed_where_there_is_no_terminal(golden, capfd):
-    outcast.run(outcast.load(FIG3C), golden / "quiet")
-    assert capfd.readouterr() == ("", "")
-    outcast.run(outcast.load(FIG3C), golden / "shown", progress=True)
-    told = capfd.readouterr()
-    assert ("building the network" in told.err, told.out) == (True, "")
-
-
-def test_a_path_is_no_experiment(tmp_path):
-    for function in (outcast.run, outcast.run_sweep):
-        with pytest.raises(outcast.ConfigError, match=r"experiment: str; .*outcast\.load"):
-            function("configs/fig3c.yaml")
-
-
 def test_a_run_that_is_none_is_refused_at_once(tmp_path):
     (tmp_path / "elsewhere").symlink_to("/")
     for path in (tmp_path, tmp_path / "none"):
@@ -229,12 +172,6 @@ def test_a_table_that_is_not_there_names_those_that_are(finished):
     assert run.tables == sorted(path.stem for path in finished.glob("*.parquet"))
     for name in run.tables:
         assert run.table(name, whole=True).equals(pl.read_parquet(finished / f"{name}.parquet"))
-
-
-def test_a_figure_displays_itself(finished):
-    figure = outcast.open_run(finished).figure("goodput")
-    assert isinstance(figure, Figure)
-    assert figure._repr_png_().startswith(b"\x89PNG")
 
 
 @pytest.fixture
@@ -274,28 +211,6 @@ def test_a_sweep_from_the_experiment_to_its_table(faked):
         outcast.run_sweep(outcast.load(FIG3C), {"seed": [1]}, directory=faked / "s")
 
 
-def test_a_sweep_gives_the_runs_of_the_verb(faked):
-    """The same folder names, so the same seeds: derived from the settings."""
-    from outcast.api.run_sweep import prepare
-    from outcast.experiment import read
-
-    swept = "sweep.queue=[{kind: tbf, limit: 16KB}, {kind: sfq, limit: 60 packets}]"
-    verb = prepare(read(FIG3C, [swept, "repetitions=2"]))
-    queues = [{"kind": "tbf", "limit": "16KB"}, {"kind": "sfq", "limit": "60 packets"}]
-    source = Source.of(outcast.load(FIG3C)).changed({"sweep": {"queue": queues}, "repetitions": 2})
-    assert prepare(source).plan == verb.plan
-
-
-def test_a_sweep_with_a_failure_is_not_complete(faked):
-    experiment = outcast.load(FIG3C, {"name": "fail"})
-    sweep = outcast.run_sweep(
-        experiment, {"seed": [1, 2]}, directory=faked / "s", jobs=1, progress=False
-    )
-    assert sweep.table().height == 1
-    (failure,) = sweep.failures.values()
-    assert (failure.kind, sweep.complete) == ("ReadBackError", False)
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -327,54 +242,6 @@ def test_captures_are_joined_as_the_verb_joins_them(finished):
     assert repr(join).startswith(f"Join({packets.height} packets in: ")
     with pytest.raises(outcast.InputError, match=r"table packet: .*did you mean 'packets'"):
         join.table("packet")
-
-
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "options", "said"),
-    [
-        ({}, {"o": "x"}, {}, "x: "),
-        ({"a": "none.pcap"}, {"o": "other.pcap"}, {}, r"none\.pcap: cannot be read: No such"),
-        ({"a\n": "x"}, {"o": "x"}, {}, "text that can be shown"),
-        ({"a": "x"}, {"o": "x"}, {"max_sojourn": "5"}, "max_sojourn: '5' is not a time"),
-    ],
-)
-def test_a_wrong_join_is_refused(inputs, outputs, options, said):
-    with pytest.raises(outcast.OutcastError, match=said):
-        outcast.join_captures(inputs, outputs, **options)
-
-
-def test_progress_is_for_terminals_and_notebooks(monkeypatch):
-    assert (progress.is_shown(True), progress.is_shown(False)) == (True, False)
-    assert progress.is_shown(None) is False
-    monkeypatch.setenv("FORCE_COLOR", "1")  # rich's way to say that this is a terminal
-    assert progress.is_shown(None) is True
-
-
-def test_a_line_in_a_notebook_changes_its_text(monkeypatch):
-    shown: list[dict[str, str]] = []
-
-    class Handle:
-        def update(self, content: dict[str, str], raw: bool) -> None:
-            shown[-1] = content
-
-    def display(content: dict[str, str], raw: bool, display_id: bool) -> Handle:
-        shown.append(content)
-        return Handle()
-
-    module = types.ModuleType("IPython.display")
-    module.display = display
-    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
-    monkeypatch.setitem(sys.modules, "IPython.display", module)
-    line = NotebookLine()
-    for text in ("starting", "1 of 2 \x1b[2J"):
-        line.update(text)
-    assert shown == [{"text/plain": "1 of 2 \\x1b[2J"}]
-
-
-def test_a_run_says_what_it_removed_of_a_killed_one(golden, monkeypatch, capsys):
-    monkeypatch.setattr(ledger, "undo_dead", lambda: ["removed /x/.a.1.partial"])
-    outcast.run(outcast.load(FIG3C), golden / "b", progress=True)
-    assert "note: left by a killed run: removed /x/.a.1.partial\n" in capsys.readouterr().err
 
 
 def test_two_runs_of_one_second_have_two_folders(golden, monkeypatch):

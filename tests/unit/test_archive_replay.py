@@ -16,14 +16,12 @@ import outcast
 from outcast.cli import invoke
 from outcast.engines import ledger
 from outcast.engines.guest.packed import Guest
-from outcast.engines.kernel import cache
 from outcast.engines.root import cache as roots
 from outcast.engines.root import files_list
 from outcast.engines.root import packed as tars
 from outcast.engines.root.files_list import settle
 from outcast.errors import InputError, RunError
 from outcast.experiment import load_resolved
-from outcast.records import replay as comparing
 from outcast.records.run_directory import GuestRecord, RunDirectory
 from tests import zips
 from tests.golden.run_directory import CONFIG, make_run
@@ -170,22 +168,6 @@ def test_a_run_is_compared_with_an_archive(packed, place, capsys):
     assert status == 2
     assert "run.zip: run/config.yaml: seed is 1" in err
     assert not (place / "other").exists()
-
-
-def test_a_place_that_is_taken_is_refused_before_the_run(packed, place):
-    with pytest.raises(outcast.ConfigError, match="allowed is a new or empty folder"):
-        outcast.replay(packed, place)
-
-
-def test_another_kernel_is_told(packed, place, monkeypatch, capsys):
-    here = cache.Kernel("s", "v", "r", "7.3", 1.0, "0" * 64, Path("linux"))
-    monkeypatch.setattr(cache, "find", lambda: here)
-    other = edited(packed, lambda config, manifest: manifest.update(kernel={"sha256": "f" * 64}))
-    assert answer(capsys, "replay", other)[0] == 0
-    invoke(["replay", str(other)])
-    assert "made by kernel ffffffffffff, here is 000000000000, so the captures may differ" in (
-        " ".join(capsys.readouterr().err.split())
-    )
 
 
 @pytest.mark.parametrize("where", ["config", "manifest", "both"])
@@ -349,14 +331,6 @@ def test_a_run_is_packed_with_its_guest(guest, run, place, capsys):
     assert list((place / "scratch").iterdir()) == []
 
 
-def test_the_guest_is_packed_the_same_each_time(guest, run, place):
-    one, two = (
-        outcast.pack(run, place / name, with_guest=True).path.read_bytes()
-        for name in ("one.zip", "two.zip")
-    )
-    assert one == two
-
-
 def test_an_own_kernel_that_is_here_is_taken(guest, run, place, monkeypatch):
     """The run's kernel is not the one that runs use by default, but it is in the cache."""
     assert outcast.replay(run).equal
@@ -419,10 +393,3 @@ def test_what_is_refused_leaves_nothing(packed, place):
     with pytest.raises(InputError, match="not a whole zip file"):
         outcast.replay(packed)
     assert list((place / "scratch").iterdir()) == []
-
-
-def test_a_capture_that_only_one_run_has_is_said():
-    parts = ("captures/b.in.pcap",)
-    explanation = comparing.Explanation(False, 2, (), (), parts, (), None, ())
-    said = explanation.difference
-    assert said == "only the second run captured captures/b.in.pcap"

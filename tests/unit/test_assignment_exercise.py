@@ -1,8 +1,5 @@
 """Exercises as folders: those of outcast are valid, and what is wrong is refused in a line."""
 
-import subprocess
-import sys
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,31 +14,6 @@ def test_what_comes_with_outcast_is_valid(name):
     exercise = load_exercise(name)
     assert exercise.name == name
     assert sum(question.points for question in exercise.questions) > 0
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_a_notebook_finds_the_python_that_knows_outcast(name, tmp_path):
-    """As on a course's server, where the command is a link, at a path with a space."""
-    folder = tmp_path / "in PATH"
-    folder.mkdir()
-    (folder / "outcast").symlink_to(Path(sys.executable).parent / "outcast")
-    for path, said in ((folder, "nowhere: no manifest.json"), (tmp_path, "no command")):
-        done = subprocess.run(
-            ["/usr/bin/python3", "-I", load_exercise(name).folder / "notebook.py", "nowhere"],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={"PATH": str(path), "LC_ALL": "C.UTF-8"},
-        )
-        assert done.returncode == 1
-        assert said in done.stderr
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_a_notebooks_columns_have_the_units_of_their_names(name):
-    text = (load_exercise(name).folder / "notebook.py").read_text(encoding="utf-8")
-    pairs = list(pairwise([*text.splitlines(), ""]))
-    assert all("mbps" in line + after for line, after in pairs if '_bps") / 1e6' in line)
 
 
 SMALL = """\
@@ -141,11 +113,6 @@ def test_what_is_wrong_is_refused_in_one_line(file, old, new, said, small):
         load_exercise(small)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_an_exercise_that_is_not_there():
-    with pytest.raises(ConfigError, match=r"outcasts: no such exercise; .*did you mean 'outcast'"):
-        load_exercise("outcasts")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import sys
 import time
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -103,16 +102,6 @@ def test_the_csv_has_every_question_and_run():
     assert (second["verdict"], second["points"], second["notes"]) == ("rejected", "", "no")
     columns = {column.header: [*column.cells] for column in sheets.table([ANA, BEN], []).columns}
     assert columns["points"] == ["2", "-"]
-
-
-def test_what_is_not_answered_is_said_once():
-    notes = tuple(f"answers.yaml: {key}: not answered" for key in ("ratio", "cause"))
-    marked = tuple(Marked(key, 0.0, 1.0, "not answered", "missing") for key in ("ratio", "cause"))
-    graded = Graded("ana", "ana", "incomplete", marked, notes=(*notes, "runs/r: there is no run"))
-    assert sheets.remarks([graded]) == [
-        "ana: ratio, cause: not answered",
-        "ana: runs/r: there is no run",
-    ]
 
 
 def test_a_feedback_sheet():
@@ -252,17 +241,6 @@ def test_many_are_graded_in_one_go_and_taken_up_again(handed_in, tmp_path):
     kept.write_text(json.dumps({**tree, "notes": ["taken from the earlier grading"]}))
     (again,) = grade(class_, places[:1], runner=golden.RUNNER, results=tmp_path, resume=True)
     assert again.notes == ("taken from the earlier grading",)
-
-
-def test_a_file_may_have_any_name(handed_in, tmp_path):
-    class_, folder = handed_in
-    place = Path(os.fsdecode(bytes(tmp_path) + b"/\xdcbung\x1b[2J\n.zip"))
-    packed.write(folder, tmp_path / "ana.zip")
-    (tmp_path / "ana.zip").rename(place)
-    (graded,) = grade(class_, [place], runner=golden.RUNNER, results=tmp_path / "graded")
-    assert (graded.student, graded.verdict) == ("ana", "genuine")
-    assert graded.place == f"{tmp_path}/\\udcdcbung\\x1b[2J\\n.zip"
-    assert by_hand.write(tmp_path / by_hand.FILE, [graded], {}) == 2
 
 
 def test_two_gradings_at_once(handed_in, tmp_path):

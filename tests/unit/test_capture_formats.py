@@ -6,7 +6,6 @@ installed, they write the same files a second way.
 
 import gzip
 import io
-import lzma
 import os
 import shutil
 import struct
@@ -274,12 +273,6 @@ def test_compressed_whole_in_parts_and_cut_off(tmp_path, name):
     assert refusal or name == "zst"
 
 
-def test_what_zstd_may_begin_with(tmp_path):
-    content = pcap([FRAME])
-    skippable = b"\x5a\x2a\x4d\x18" + struct.pack("<I", 4) + b"skip"
-    check(read(tmp_path / "a", skippable + zstandard.compress(content)))
-
-
 @pytest.mark.parametrize("name", COMPRESSORS)
 def test_a_bomb_is_refused(tmp_path, name):
     content = pcap([FRAME])
@@ -298,32 +291,7 @@ def test_a_bomb_is_refused(tmp_path, name):
         read(tmp_path / f"a.{name}", made.getvalue())
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"PK\x03\x04" + bytes(30), "compressed by zip; .*, so decompress it by `unzip`"),
-        (lzma.compress(pcap([FRAME])), "compressed by xz; read are plain files and those of gzip"),
-        (b"\xa1\xb2\xcd\x34" + bytes(30), "a pcap of a patched libpcap, which is not read; `edit"),
-        (b"snoop\0\0\0" + bytes(30), "a capture of snoop, which is not read; `editcap IN OUT`"),
-        (b"0123456789" * 500, "not a capture in pcap or pcapng; `editcap IN OUT` converts all"),
-    ],
-)
-def test_other_formats_are_named(tmp_path, content, said):
-    with pytest.raises(InputError, match=said):
-        read(tmp_path / "a", content)
-
-
 # --- one file a port
-
-
-def test_files_that_are_not_read_are_told(tmp_path):
-    for name in ("eth1.pcap", "eth1.pcap1", "eth1.pcap2", "eth2.pcap", "eth1.pcap.txt"):
-        (tmp_path / name).write_bytes(pcap([FRAME]))
-    assert read_capture("port", tmp_path / "eth1.pcap").remarks == (
-        f"{tmp_path / 'eth1.pcap'}: eth1.pcap1 and 1 more beside it are not read, which seem to "
-        "belong to the same capture; `mergecap -w OUT eth1.pcap*` makes one of all",
-    )
-    assert not read_capture("port", tmp_path / "eth2.pcap").remarks
 
 
 def test_a_name_with_characters_of_patterns(tmp_path):
@@ -384,18 +352,6 @@ def test_who_only_reads_is_not_refused(tmp_path, monkeypatch):
     shutil.rmtree(processes / "12")
     sequence.refuse_live([path], processes)
     sequence.refuse_live([path], tmp_path / "no proc")
-
-
-def test_a_device_that_programs_write_to_is_no_live_capture(tmp_path):
-    fd = tmp_path / "12" / "fd"
-    fd.mkdir(parents=True)
-    (fd / "3").symlink_to(os.devnull)
-    (tmp_path / "12" / "fdinfo").mkdir()
-    (tmp_path / "12" / "fdinfo" / "3").write_text("pos:\t0\nflags:\t0100001\n")
-    (tmp_path / "12" / "comm").write_text("bash\n")
-    sequence.refuse_live([Path(os.devnull)], tmp_path)
-    # Reading says what is wrong with a file that cannot be looked at.
-    sequence.refuse_live([Path("a" * 300)], tmp_path)
 
 
 def test_a_capture_that_grows_while_it_is_read_is_refused(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
-import errno
 import os
 import resource
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -99,13 +97,6 @@ def test_what_was_probably_meant_is_suggested(argv, meant, capsys):
     assert (f"id you mean '{meant}'?" in err) == bool(meant)
 
 
-@pytest.mark.parametrize("verb", ["topo", "run"])
-def test_an_override_that_the_network_does_not_fit_is_blamed(verb, capsys):
-    status, _, err = run(capsys, verb, str(CONFIGS / "fig3c.yaml"), "--set", "flows.0.hosts=77")
-    assert status == 2
-    assert "fig3c.yaml:10 with --set flows.0.hosts: flows.0.hosts: 77 senders asked for" in err
-
-
 def test_help_names_every_verb():
     done = subprocess.run(
         [sys.executable, "-c", "from outcast.cli import main; main(['--help'])"],
@@ -115,28 +106,6 @@ def test_help_names_every_verb():
     )
     for verb in cli.VERBS:
         assert f"  {verb} " in done.stdout
-
-
-def test_only_the_named_figures_are_listed(capsys):
-    status, out, _ = run(capsys, "reproduce", "p10", "--list")
-    assert status == 0
-    assert [line.split()[0] for line in out.splitlines() if line[0] != " "] == ["id", "P10"]
-    _, out, _ = run(capsys, "reproduce", "--list")
-    assert {"P10", "T12"} <= {line.split()[0] for line in out.splitlines()}
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["topo", str(CONFIGS / "linear-12.yaml"), "--png"],
-        ["inspect", "none", "--around", "1ms", "--png"],
-    ],
-)
-def test_a_picture_has_the_ending_of_what_it_is(argv, tmp_path, capsys):
-    picture = tmp_path / "x.txt"
-    status, _, err = run(capsys, *argv, str(picture))
-    assert (status, err) == (2, f"outcast: --png {picture}: allowed are names that end in .png\n")
-    assert not picture.exists()
 
 
 def test_without_mininet_its_remedy_is_named(capsys, monkeypatch):
@@ -178,38 +147,6 @@ def test_a_missing_library_or_memory_is_one_line(
     assert ("(ulimit -v)" in err) == bool(remedy)
     assert remedy in err
     assert len(err.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("number", "inside", "remedy"),
-    [
-        (errno.EACCES, "outcast/code", True),
-        (errno.EROFS, "outcast/programs", True),
-        (errno.ENOENT, "outcast/code", False),
-        (errno.EACCES, "another/code", False),
-    ],
-)
-def test_a_cache_that_cannot_be_written_to_has_a_remedy(
-    number, inside, remedy, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    failing(monkeypatch, OSError(number, os.strerror(number), str(tmp_path / inside)))
-    status, _, err = run(capsys, "topo")
-    assert status == 1
-    assert err.startswith(f"outcast: {tmp_path / inside}: {os.strerror(number)}")
-    assert ("XDG_CACHE_HOME name a folder" in err) == remedy
-    assert len(err.splitlines()) == 1
-
-
-def test_a_fault_of_the_interpreter_is_memory_only_under_a_limit(capsys, monkeypatch):
-    failing(monkeypatch, SystemError("error return without exception set"))
-    limits = (700_000 * 1024, resource.RLIM_INFINITY)
-    monkeypatch.setattr(resource, "getrlimit", lambda _kind: limits)
-    status, _, err = run(capsys, "topo")
-    assert (status, err[:24]) == (1, "outcast: out of memory: ")
-    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (resource.RLIM_INFINITY,) * 2)
-    with pytest.raises(SystemError):
-        run(capsys, "topo")
 
 
 def test_a_verb_in_too_little_memory_says_so_in_one_line():
@@ -256,21 +193,3 @@ def test_an_interrupt_is_one_line_whatever_is_imported(module, argv, tmp_path):
     program = [sys.executable, "-c", INTERRUPTING.format(module=module), *argv]
     done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (130, "outcast: interrupted\n")
-
-
-def test_an_interrupt_that_a_shell_ignores_is_ignored(tmp_path):
-    program = [sys.executable, "-c", INTERRUPTING.format(module="click"), "--version"]
-    ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
-    done = subprocess.run(program, capture_output=True, text=True, preexec_fn=ignore)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_folder_of_the_same_name_beside_a_notebook_is_not_imported(tmp_path):
-    """A checkout that scripts/install.sh has linked is found by Python's path."""
-    for name in ("outcast", "configs", "controllers", "topologies"):
-        (tmp_path / name).mkdir()
-    code = "import outcast, configs, controllers.graph; print(outcast.load.__name__)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.stdout == "load\n", f"{done.stderr}scripts/install.sh links the checkout again"

@@ -238,14 +238,6 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.parametrize("framework", ["ryu", "os_ken"])
-def test_the_framework_can_be_forced(framework):
-    show = "from controllers import openflow; print(openflow.framework, openflow.App.__module__)"
-    done = run("-c", show, OUTCAST_OPENFLOW=framework)
-    assert done.stdout == f"{framework} {framework}.base.app_manager\n"
-    assert done.stderr == ""
-
-
 def test_which_framework_serves():
     show = "import sys; sys.modules['ryu'] = None; import controllers.openflow as o; "
     done = run("-c", show + "print(o.framework)")

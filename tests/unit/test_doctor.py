@@ -1,6 +1,5 @@
 """What is not installed is named before a run starts, by doctor and by both engines."""
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment, files
-from outcast.engines import Lacking, choice, doctor, pinned, realtime, trials, virtual
+from outcast.engines import doctor, pinned, trials, virtual
 from outcast.engines.guest import check
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import files_list, mininet_package
 from outcast.engines.root.cache import Root
 from outcast.engines.root.files_list import settle
-from outcast.errors import ConfigError, FeatureMissingError
+from outcast.errors import FeatureMissingError
 from outcast.plan.planned import Planned
 
 CONFIG = Path(__file__).parents[2] / "configs" / "fig3c.yaml"
@@ -60,15 +59,6 @@ def test_a_run_is_refused_before_it_starts(without, missing, message, monkeypatc
 def test_what_the_guest_does_without_is_no_hindrance(without, program):
     without.add(program)
     doctor.require_programs()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs in real time")
-@pytest.mark.parametrize("program", ["unshare", "setpriv"])
-def test_what_the_realtime_engine_starts_is_named(without, program):
-    """Without unshare no qdisc could be tried, and the kernel would seem to have none."""
-    without.add(program)
-    with pytest.raises(FeatureMissingError, match=f"^not installed here: {program}; .*util-linux"):
-        realtime.RealtimeEngine().require(*Planned(experiment.load(CONFIG)).by("realtime"))
 
 
 @pytest.fixture
@@ -158,44 +148,3 @@ def test_mininet_of_the_guest_is_none_for_real_time(monkeypatch, kernel, root):
     assert features["Mininet's Topo, which plans"].detail == "of the guest's root"
     with pytest.raises(FeatureMissingError, match="Mininet's Python package"):
         doctor.require_programs()
-
-
-def test_why_auto_is_real_time_is_said(monkeypatch):
-    def refuse(*asked: object) -> None:
-        raise FeatureMissingError("no room for the guest's memory")
-
-    monkeypatch.setattr(virtual.VirtualEngine, "require", refuse)
-    monkeypatch.setattr(realtime.RealtimeEngine, "require", lambda *asked: None)
-    told: list[str] = []
-    auto = experiment.load(CONFIG)
-    assert choice.choose(Planned(auto), told.append).name == "realtime"
-    assert told == [
-        "runs in real time, where results depend on this machine; virtual: no room for the "
-        "guest's memory"
-    ]
-    told.clear()
-    choice.choose(Planned(auto.model_copy(update={"engine": "realtime"})), told.append)
-    assert told == []
-
-
-def test_a_refusal_names_everything_that_is_missing():
-    lacking = Lacking()
-    lacking.refuse()
-
-    def lacks(error: Exception):
-        raise error
-
-    for text in ("no red", "no dctcp", "no red"):
-        lacking.note(lacks, FeatureMissingError(text))
-    lacking.note_if(False, "there is one")
-    with pytest.raises(ConfigError):
-        lacking.note(lacks, ConfigError("is none of its business"))
-    with pytest.raises(FeatureMissingError, match=r"^no red; no dctcp$"):
-        lacking.refuse()
-
-
-def test_an_engine_refuses_all_at_once(monkeypatch):
-    monkeypatch.setattr(realtime.os, "geteuid", lambda: 1000)
-    asked = experiment.load(CONFIG, ["trace={events: [tcp:tcp_probe]}"])
-    with pytest.raises(FeatureMissingError, match=r"^root is missing: .*; trace: records events"):
-        realtime.RealtimeEngine().require(*Planned(asked).by("realtime"))

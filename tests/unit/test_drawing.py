@@ -61,10 +61,3 @@ def test_no_two_labels_overlap(name, overrides):
     assert {text for text, _ in places} >= set(plan.switches)
     for (one, first), (two, second) in combinations(places, 2):
         assert not first.overlaps(second), (one, two)
-
-
-def test_in_a_large_network_hosts_alike_share_a_box():
-    plan = plan_of("fig3c", "topology.k=16")
-    (axes,) = drawing.picture(plan, "k=16").axes
-    labels = {text.get_text() for text in axes.texts}
-    assert {"h0_0_2", "h0_0_3", "h0_0_4 and 5 more", "h5_1_2 and 7 more"} <= labels

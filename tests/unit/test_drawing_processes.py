@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from outcast.emulation.commands import python_module
 from outcast.engines.ledger import ProcessMark
-from outcast.errors import DeadlineError, FeatureMissingError, InputError, RunError, UntrustedError
+from outcast.errors import RunError, UntrustedError
 from outcast.records.run_directory import RunDirectory
 from outcast.view import drawing, figures, report
 from outcast.view.drawing import Drawing
@@ -53,15 +52,6 @@ def test_the_same_files_in_the_same_order_whatever_the_user_has(run, tmp_path, m
     assert not list(run.path.glob(".*"))
 
 
-def test_what_is_wrong_is_said_as_in_this_process(tmp_path):
-    directory = RunDirectory(tmp_path)
-    with pytest.raises(InputError) as here:
-        figures.draw(directory)
-    with Drawing(directory) as processes, pytest.raises(InputError) as beside:
-        processes.draw()
-    assert str(beside.value) == str(here.value)
-
-
 @pytest.mark.parametrize(
     ("script", "said"),
     [
@@ -75,17 +65,6 @@ def test_a_process_that_ends_is_one_line(tmp_path, monkeypatch, script, said):
         with pytest.raises(RunError, match=f"^the process that draws the figures.*{said}$") as told:
             processes.draw()
         assert "\n" not in str(told.value)
-
-
-def test_a_library_that_is_missing_is_a_feature(tmp_path, monkeypatch):
-    broken = "raise ImportError('libfreetype.so.6: cannot open shared object file')"
-    (tmp_path / "matplotlib.py").write_text(broken)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with (
-        Drawing(RunDirectory(tmp_path / "run")) as processes,
-        pytest.raises(FeatureMissingError, match=r"libfreetype.*file; scripts/install\.sh"),
-    ):
-        processes.draw()
 
 
 def test_an_error_keeps_its_class_and_nothing_is_left(tmp_path, monkeypatch):
@@ -104,27 +83,6 @@ def test_an_error_keeps_its_class_and_nothing_is_left(tmp_path, monkeypatch):
             os.killpg(processes.pid, 0)
             time.sleep(0.01)
         pytest.fail("a process is left")
-
-
-def test_a_wait_without_end_ends(tmp_path, monkeypatch):
-    by_script(monkeypatch, "time.sleep(1000)")
-    with (
-        Drawing(RunDirectory(tmp_path), longest_s=0.05) as processes,
-        pytest.raises(DeadlineError, match="for the figures"),
-    ):
-        processes.draw()
-
-
-def test_a_process_that_does_not_end_is_left_behind(tmp_path, monkeypatch):
-    by_script(monkeypatch, "time.sleep(1000)")
-    monkeypatch.setattr(drawing, "_END_S", 0.05)
-    # As one that waits for a disk, which no signal ends.
-    monkeypatch.setattr(os, "killpg", lambda group, number: None)
-    with Drawing(RunDirectory(tmp_path)) as processes:
-        mark = ProcessMark.of(processes.pid)
-    assert mark.is_alive()
-    os.kill(mark.pid, signal.SIGKILL)
-    processes._popen.wait(_DEADLINE_S)
 
 
 def test_all_end_when_we_are_killed(tmp_path):
@@ -163,9 +121,3 @@ def test_a_run_imports_what_reads_results_while_it_goes_on():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[]", "False"]
-
-
-def test_it_does_not_outlive_a_process_that_was_killed_at_once():
-    argv = [*python_module("outcast.view.drawing"), "run", str(os.getpid() + 1)]
-    done = subprocess.run(argv, stdin=subprocess.PIPE, timeout=_DEADLINE_S, check=False)
-    assert done.returncode == 1

@@ -1,7 +1,5 @@
-import errno
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -120,43 +118,11 @@ def test_a_failed_run_leaves_no_result_that_looks_whole(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger", "result.failed"]
 
 
-def test_what_is_called_failed_already_is_not_touched(tmp_path, monkeypatch):
-    (tmp_path / "result.failed").mkdir()
-    (tmp_path / "result.failed/thesis.txt").write_text("mine")
-    (tmp_path / "result.failed-2").symlink_to("nowhere")
-    said = run_failing(tmp_path / "result", monkeypatch)
-    assert said.endswith(f"(what was written up to then: {tmp_path / 'result.failed-3'})")
-    assert (tmp_path / "result.failed/thesis.txt").read_text() == "mine"
-    assert (tmp_path / "result.failed-3/log.txt").read_text() == "it began\n"
-
-
 def test_a_full_disk_is_named_first(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "is_full", lambda folder: folder.is_dir())
     target = tmp_path / "result"
     said = run_failing(target, monkeypatch)
     assert said.startswith(f"{target}: No space left on device: the flows never came (")
-
-
-def test_a_folder_that_is_removed_meanwhile_is_named_and_nothing_else(tmp_path, monkeypatch):
-    def spoil() -> None:
-        shutil.rmtree(tmp_path / "results")
-        # As Popen says of a working folder that has gone.
-        raise FeatureMissingError("tcpdump: no such program")
-
-    target = tmp_path / "results/run"
-    said = rf"^{target}: removed while the run went on \(as \.run\.[0-9]+\.partial\)$"
-    with pytest.raises(RunError, match=said):
-        run_finishing(target, monkeypatch, spoil)
-
-
-def test_a_ledger_that_is_gone_fails_no_run(tmp_path, monkeypatch):
-    entry = tmp_path / "login/ledger"
-    monkeypatch.setattr(ledger, "begin", lambda _tell: ledger.open_entry(entry))
-    (tmp_path / "login").mkdir()
-    monkeypatch.setattr(execute, "_evaluate", lambda *arguments: ([], ()))
-    logout = FinishingEngine(lambda: shutil.rmtree(tmp_path / "login"))
-    execute.execute(Planned(load(FIG3C)), logout, tmp_path / "run", lambda event: None)
-    assert (tmp_path / "run/log.txt").exists()
 
 
 class FinishingEngine(FailingEngine):
@@ -217,17 +183,6 @@ def test_a_second_run_into_the_same_folder_is_refused_at_its_start(tmp_path, mon
     run_finishing(tmp_path / "result", monkeypatch, start_another)
     assert refused
     assert (tmp_path / "result/log.txt").read_text() == "it ended\n"
-
-
-def test_an_error_of_the_machine_becomes_one_of_the_run(tmp_path, monkeypatch):
-    def fill() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(RunError, match=r"No space left on device \(what was") as told:
-        run_finishing(tmp_path / "result", monkeypatch, fill)
-    assert ".partial" not in str(told.value)
-    assert (tmp_path / "result.failed/log.txt").exists()
-    assert not (tmp_path / "result").exists()
 
 
 def test_a_place_that_no_result_can_come_into_is_refused(tmp_path):

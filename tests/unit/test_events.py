@@ -50,13 +50,6 @@ def test_changes_come_in_the_order_of_time_and_each_knows_the_one_before():
     assert late.before == early.after
 
 
-def test_a_port_keeps_its_oscillator_when_its_rate_changes():
-    event = "[{at: 1ms, from: s1, to: h1, rate: 50mbit}]"
-    (change,) = planned_changes(event, "links.clock_offset_ppm=100")
-    assert change.value == change.after.rate_bps != 50_000_000
-    assert abs(change.value - 50_000_000) <= 5_000
-
-
 def test_a_delay_that_becomes_shorter_than_the_jitter_shortens_the_jitter():
     (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, delay: 1us}]", "noise.profile=jitter")
     assert change.before.jitter_ns > 1000

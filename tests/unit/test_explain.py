@@ -11,10 +11,8 @@ from outcast.errors import InputError
 from outcast.experiment import load
 from outcast.plan.make import make_plan
 from outcast.records import packet_words, replay
-from outcast.records.counters import Counters
 from outcast.records.flows import ProgramRecord, SubflowRecord, TrafficRecord
 from outcast.records.run_directory import GuestRecord, RunDirectory
-from outcast.sweep.captures import reduce
 from tests import records
 
 CONFIG = Path(__file__).parents[2] / "configs/fig3c.yaml"
@@ -125,18 +123,6 @@ def test_the_earliest_difference_of_all_captures_is_found(tmp_path):
     assert "name no cause" in text
 
 
-def test_a_packet_at_another_time_is_called_the_same(tmp_path):
-    one = run_directory(tmp_path / "one", [OUT])
-    other = run_directory(tmp_path / "two", [[(START_NS - 7, OUT[0][1]), *OUT[1:]]])
-    explained = replay.explain(one, other)
-    assert explained.first.only_time
-    assert explained.first.since_start_ns == -7
-    assert explained.first.since_first_packet_ns == 0
-    text = "\n".join(explained.lines())
-    assert "0.000000007 s before the traffic's start" in text
-    assert "only its time differs, by -2 ns in the second" in text
-
-
 def test_a_capture_that_ends_early(tmp_path):
     one = run_directory(tmp_path / "one", [OUT])
     explained = replay.explain(one, run_directory(tmp_path / "two", [OUT[:2]]))
@@ -175,51 +161,6 @@ def test_manifests_say_what_differs(changes, words, decides, tmp_path):
     assert differ.in_words().startswith(words)
     assert differ.decides is decides
     assert (f"  {differ.in_words()}" in explained.lines()) is decides
-
-
-def test_a_configuration_that_differs_elsewhere_is_named(tmp_path):
-    one = run_directory(tmp_path / "one", [OUT])
-    other = run_directory(tmp_path / "two", [OUT], config="name: y\n")
-    explained = replay.explain(one, other)
-    assert explained.equal
-    assert [(differ.part, differ.name) for differ in explained.manifests] == [
-        ("config", "config.yaml")
-    ]
-    assert explained.lines()[0] == "equal: 1 captures, byte by byte, although:"
-
-
-def test_captures_that_were_not_kept(tmp_path):
-    one = run_directory(tmp_path / "one", [OUT])
-    other = run_directory(tmp_path / "two", [OUT[:2]])
-    other.write_counters(Counters(ports={}, hosts={}, captures=[]))
-    reduce(other, "drop")
-    explained = replay.explain(one, other)
-    assert (explained.equal, explained.first, explained.not_kept) == (False, None, NAMES[:1])
-    assert any("was not kept" in line for line in explained.lines())
-
-
-def damaged(tmp_path: Path, content: bytes) -> tuple[RunDirectory, RunDirectory]:
-    """Two runs, the second of which has this as its capture and the hash of it."""
-    one = run_directory(tmp_path / "one", [OUT])
-    other = run_directory(tmp_path / "two", [OUT])
-    (other.path / NAMES[0]).write_bytes(content)
-    other.seal()
-    return one, other
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"", "is no capture of a run"),
-        (b"no capture at all, but long enough", "is no capture of a run"),
-        (pcap(OUT)[:-3], "is cut off or broken"),
-        (pcap(OUT[:1]) + b"\0" * 7, "is cut off or broken"),
-        (pcap(OUT[:1]) + struct.pack("<IIII", 1, 1, 0xFFFFFFFF, 1), "is cut off or broken"),
-    ],
-)
-def test_a_broken_capture_is_one_line(content, why, tmp_path):
-    with pytest.raises(InputError, match=rf"s1-eth1\.out\.pcap: {why}"):
-        replay.explain(*damaged(tmp_path, content))
 
 
 @pytest.mark.parametrize(
@@ -269,29 +210,6 @@ def test_a_generated_flow_has_its_sender(tmp_path):
     ):
         sender = packet_words.sender_of(packet_words.read_header(frame), manifest, plan)
         assert sender == (None, host, f"the {role} of generated flow {generated.flow}")
-
-
-@pytest.mark.parametrize(
-    ("data", "what"),
-    [
-        (b"", "0 bytes, too few for a frame's header"),
-        (bytes(12) + b"\x08\x06" + bytes(28), "ARP"),
-        (bytes(12) + b"\x08\x00" + bytes(5), "Ethernet of type 0x0800"),
-        (tcp()[:30], "Ethernet of type 0x0800"),
-        (tcp()[:40], "IP protocol 6, 1480 bytes, IP id 99"),
-        (bytes(12) + b"\x81\x00\x00\x07" + tcp()[12:], "TCP ACK, sequence number 7"),
-        (tcp(flags=0), "TCP without flags"),
-    ],
-)
-def test_what_cannot_be_decoded_is_no_error(data, what):
-    assert packet_words.read_header(data).what.startswith(what)
-
-
-def test_a_datagram():
-    frame = bytearray(tcp(payload_bytes=32))
-    frame[14 + 9] = 17
-    header = packet_words.read_header(bytes(frame))
-    assert (header.sport, header.what) == (20001, "UDP, 56 bytes, IP id 99")
 
 
 def test_a_packet_of_ipv6_and_its_flow():

@@ -20,7 +20,6 @@ from outcast.analysis import analyze
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.export import captured, comments
 from outcast.analysis.export.captured import PortFiles
-from outcast.analysis.export.pcapng import Writer
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
 from outcast.records.run_directory import RunDirectory
@@ -195,34 +194,6 @@ def test_wireshark_finds_the_drops(run, exported):
 # --- what is refused
 
 
-@pytest.mark.parametrize(
-    ("source", "file", "status", "said"),
-    [
-        ("{run}", "a.pcap", 2, "a.pcap: allowed are names that end in .pcapng"),
-        ("{run}", "no/such/a.pcapng", 2, "no/such/a.pcapng: cannot be written: No such file"),
-        ("{run}/packets.parquet", "a.pcapng", 2, "is a table alone; captured packets need"),
-    ],
-)
-def test_refusals_are_one_line_and_write_nothing(
-    run, tmp_path, monkeypatch, capsys, source, file, status, said
-):
-    monkeypatch.chdir(tmp_path)
-    assert outcast(["export", source.replace("{run}", str(run)), "--pcapng", file]) == status
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_capture_is_never_replaced(run, tmp_path):
-    other = RunDirectory(shutil.copytree(run, tmp_path / "other"))
-    path = other.captures / "s1-eth3.in.pcap"
-    link = tmp_path / "link.pcapng"
-    link.symlink_to(path)
-    with pytest.raises(InputError, match="is a capture of the run; allowed is another name"):
-        library.export(other.path, link)
-
-
 def test_captures_that_are_not_the_tables_are_refused(run, tmp_path):
     other = RunDirectory(shutil.copytree(run, tmp_path / "other"))
     path = other.captures / "s1-eth3.in.pcap"
@@ -237,20 +208,6 @@ def test_captures_that_are_not_the_tables_are_refused(run, tmp_path):
     with pytest.raises(InputError, match=r"[Nn]o such file"):
         library.export(other.path, tmp_path / "a.pcapng")
     assert not list(tmp_path.glob("*.pcapng"))
-
-
-def test_an_export_that_fails_leaves_the_old_file(run, tmp_path, monkeypatch):
-    file = tmp_path / "a.pcapng"
-    file.write_text("old")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Writer, "packet", full)
-    with pytest.raises(InputError, match="cannot be written: No space left"):
-        library.export(run, file)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.pcapng"]
-    assert file.read_text() == "old"
 
 
 # --- parts
@@ -320,17 +277,3 @@ ALONE = {"limit_bytes": None, "drop": None, "blackout": None, "chain_drops": Non
 )
 def test_comments(changes, text):
     assert comments.comment(ROW | changes, left=False) == text
-
-
-def test_the_writer_pads_and_counts(tmp_path):
-    file = tmp_path / "a.pcapng"
-    stamp = 1_700_000_000_123_456_789
-    with file.open("wb") as stream:
-        writer = Writer(stream, "x", [("p", "d", 1)])
-        for length in range(5):
-            writer.packet(0, stamp, b"abcd"[:length], 1514, 1, "ö" * length)
-    for length, block in enumerate(blocks(file)[2:]):
-        assert (block.caplen, block.pkt_len) == (length, 1514)
-        assert block.pkt_data == b"abcd"[:length]
-        assert options(block) == {1: ("ö" * length).encode(), 2: b"\1\0\0\0", 0: b""}
-        assert block.ts_high << 32 | block.ts_low == stamp

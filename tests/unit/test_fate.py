@@ -98,13 +98,6 @@ def test_what_is_no_outcome(words):
         outcome.parse(words)
 
 
-def test_a_slip_is_named():
-    with pytest.raises(ConfigError, match="did you mean 'ratio'"):
-        outcome.parse("raito > 2")
-    with pytest.raises(ConfigError, match="no flow or group of the run"):
-        holds("share(7) < 1")
-
-
 def test_what_is_not_known_is_neither_so_nor_otherwise():
     class OneGroup(FakeRun):
         summary = SimpleNamespace(
@@ -268,15 +261,6 @@ def decided(
     )
 
 
-def test_it_is_told_in_words():
-    decision = decided([at(0, 0.5), at(25_000_000, 1)], decided_ns=25_000_000)
-    first, second = shown.sentences(decision)
-    assert first == "starved: yes, in the run itself"
-    assert second.startswith("decided from 25 ms on")
-    assert shown.again(decision, "run") == "outcast whatif run --noise 25ms:0"
-    assert shown.table(decision).row_count == 2
-
-
 @given(st.integers(1, 200), st.booleans())
 def test_it_is_decided_from_72_equal_futures_on(count, happened):
     instants = [at(0, 0.5, count), at(5, float(happened), count), at(6, float(happened), count)]
@@ -294,20 +278,6 @@ def test_it_is_decided_from_72_equal_futures_on(count, happened):
         assert told.endswith(
             f"lies {'above 0.95' if happened else 'below 0.05'} at each instant from then on"
         )
-
-
-def test_futures_that_are_the_run_itself_are_told():
-    # 99 of 100 agree, which shows less than 95 %.
-    instants = [futures.instant(0, {seed: seed > 0 for seed in range(100)}, same=100)]
-    assert futures.decided_ns(instants) is None
-    said = [*shown.sentences(decided(instants, decided_ns=None))]
-    assert said[1].startswith("all futures from 0 ms on are the run itself")
-
-
-@pytest.mark.parametrize("wrong", [{"shard": (3, 2)}, {"shard": (0, 2)}, {"jobs": 0}])
-def test_a_place_that_makes_nothing_is_refused(tmp_path, wrong):
-    with pytest.raises(ConfigError, match="allowed is"):
-        many.Place(tmp_path, **wrong)
 
 
 def test_a_shard_has_its_part(tmp_path):

@@ -1,10 +1,6 @@
 """The pictures: what is drawn is what was measured, with its name, in its place."""
 
 import re
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -23,12 +19,12 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.units import format_bps
 from outcast.view import figures, palette
-from outcast.view.figures import drops, goodput, noise, parts, phase, queue, senders, style
+from outcast.view.figures import drops, goodput, noise, parts, queue, style
 from outcast.view.report import losses
 from outcast.view.report.markup import render
 from tests.golden import model
 from tests.golden.packets import P, capture
-from tests.golden.run_directory import analysed_run, delayed_run, make_run, with_records, write_run
+from tests.golden.run_directory import analysed_run, delayed_run, with_records, write_run
 from tests.unit import seen
 from tests.unit.all_measured import all_measured
 
@@ -77,23 +73,6 @@ def test_a_reviewer_sees_all_of_each_figure(name, whole, caplog):
     assert not caplog.records
 
 
-def test_long_names_find_room(tmp_path):
-    names = [f"a group with a long name (cubic): mean of {number} flows" for number in range(3)]
-    with style.styled():
-        figure = style.new((8, 4))
-        axes = figure.subplots()
-        for place, name in enumerate(names):
-            axes.bar(place, place + 1, label=name)
-        style.name_ticks(axes, names)
-        axes.set_ylabel("goodput (Mbps)")
-        style.heading(figure, "; ".join(names))
-        style.legend_below(figure)
-        assert not seen.faults(figure)
-    axes.set_ylabel(r"$\frac{$" + "x" * 300)
-    axes.set_yticks([0, 1], ["x" * 300, r"$\frac{$"])
-    assert style.save(figure, tmp_path / "a.png").stat().st_size > 1_000
-
-
 def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn):
     figure = goodput.goodput_over_time(drawn)
     (axes,) = figure.axes
@@ -111,32 +90,6 @@ def test_goodput_of_every_flow_with_the_lone_one_on_top(drawn):
     rates = table["goodput_bps"].to_numpy() / 1e6
     assert any(np.allclose(top.values - base, rates) for top in tops)
     assert [tick.get_text() for tick in axes.get_yticklabels()][-2:] == ["0", f"{level - base:g}"]
-
-
-@pytest.mark.parametrize("name", figures.FIGURES)
-def test_every_line_of_a_figure_is_in_its_legend(name, whole):
-    with whole.reading(), style.styled():
-        figure = figures.drawn(whole, name)
-    named = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
-    for axes in figure.axes:
-        assert named >= set(axes.get_legend_handles_labels()[1])
-        styles = {(line.get_color(), line.get_linestyle()) for line in axes.lines}
-        shown = {
-            (line.get_color(), line.get_linestyle())
-            for line in axes.lines
-            if not line.get_label().startswith("_")
-        }
-        quiet = {(palette.GREY, "-"), ("black", "-")}
-        assert styles - shown <= quiet, (axes.get_ylabel(), styles - shown)
-
-
-def test_a_heading_longer_than_its_figure_is_broken_into_lines():
-    figure = style.new((4.2, 4.0))
-    figure.subplots()
-    style.heading(figure, "uplink: who takes the free place at s2-eth1? " * 3)
-    figure.draw_without_rendering()
-    (title,) = figure.texts
-    assert title.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_bars_of_the_classes(drawn):
@@ -169,29 +122,6 @@ def test_bars_of_the_chains(drawn):
     per_flow = [bar.get_height() for bar in right.containers[1]]
     assert per_flow[0] == pytest.approx(drawn.summary.flow_chains["3"]["1"] / 12)
     assert "s1-eth3 (3-hop, cubic)" in texts(figures.figure(drawn, "chains"))
-
-
-def test_who_takes_the_free_place(drawn):
-    figure = phase.arrivals_in_a_packet_time(drawn)
-    packets = drawn.table("packets").sort("t_in")
-    left = packets["t_out"].drop_nulls().sort().to_numpy()
-    for axes, port in zip(figure.axes, ("s1-eth2", "s1-eth3"), strict=True):
-        is_its = pl.col("ingress").cast(pl.String) == port
-        is_full = pl.col("queue_bytes") >= 16_384 - 2 * 1514
-        full = packets.filter(is_its, is_full, pl.col("frame") >= 1514)
-        # Slowly, packet by packet: how many of another port were taken since the last departure?
-        shares: dict[bool, list[bool]] = {False: [], True: []}
-        others = packets.filter(~is_its, pl.col("verdict") == "forwarded")["t_in"].to_numpy()
-        for came, verdict in full.select("t_in", "verdict").iter_rows():
-            if came >= left[0]:
-                since = left[left <= came][-1]
-                second = bool(((others >= since) & (others < came)).any())
-                shares[second].append(verdict == "dropped")
-        first, second_share = (f"{np.mean(shares[second]):.0%}" for second in (False, True))
-        assert f"lost: {first} of the packets that came first" in axes.get_xlabel()
-        assert f"{second_share} of those that came" in axes.get_xlabel()
-        turns = np.array(list(marks(axes)))[:, 0] / (2 * np.pi)
-        assert ((turns >= 0) & (turns < 1)).all()
 
 
 def test_every_studied_port_has_clocks_of_its_own_packet_time(drawn):
@@ -310,50 +240,6 @@ def test_a_run_without_drops(tmp_path):
     assert f", to {first.egress}, s1-eth9" in texts(drops.drops_over_time(again))
 
 
-def test_many_flows_are_summed_by_sender(tmp_path):
-    directory = analysed_run(tmp_path / "run", 20_000_000, 9, 2000, (5, 45))
-    drawn = Run(directory)
-    manifest = drawn.manifest
-    senders = [flow.model_copy(update={"src": f"h{flow.flow % 13}"}) for flow in manifest.flows]
-    together = with_records(drawn, manifest=manifest.model_copy(update={"flows": senders}))
-    figure = goodput.goodput_over_time(together)
-    assert "every sender" in texts(figure)
-    names = [text.get_text() for text in figure.axes[0].texts]
-    assert len(names) == len({(flow.src, flow.hops) for flow in senders})
-    figure = goodput.goodput_over_time(drawn)
-    assert "40 of 50 senders" in texts(figure)
-    names = [text.get_text().partition(":")[0] for text in figure.axes[0].texts]
-    assert len(names) == 40
-    assert (names[0], names[-1]) == ("h51, 3-hop (cubic)", "h2, 2-hop (cubic)")
-
-
-def test_many_ports_are_chosen_from(drawn, monkeypatch):
-    counts = {f"s1-eth{number}": number for number in range(2, 52)}
-    assert parts.busiest([*counts], counts) == [f"s1-eth{number}" for number in range(40, 52)]
-    assert parts.busiest([*counts], {"s1-eth51": 1})[-2:] == ["s1-eth12", "s1-eth51"]
-    ports = len(drawn.ways)
-    monkeypatch.setattr(parts, "MOST_LANES", 1)
-    figure = drops.drops_over_time(drawn)
-    assert f"by input port: the 1 of {ports} that lost most" in texts(figure)
-    assert f"the 1 of {ports} ports with most packets here" in texts(figure)
-    for axes in figure.axes:
-        if axes.get_title().startswith("blackout of"):
-            (label,) = axes.get_yticklabels()
-            assert axes.get_title().startswith(f"blackout of {label.get_text()} at ")
-    shown = queue.queue_in_blackout(drawn)
-    assert f"the 1 of {ports} input ports with most packets here" in texts(shown)
-
-
-def test_a_blackout_has_one_time(drawn):
-    _, row = max(
-        ((port, drops.worst_blackout(drawn, port)) for port in drawn.ways),
-        key=lambda item: (item[1] or {"dense": False})["dense"] and (item[1] or {})["drops"],
-    )
-    at = f"{(row['t_start'] - drawn.manifest.traffic.t_start_ns) / 1e6:.4f} ms"
-    assert f" dropped from {at} on" in texts(drops.drops_over_time(drawn))
-    assert f"it came in at {at}" in texts(queue.queue_in_blackout(drawn))
-
-
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_blackout_is_shown_where_the_queue_refused_it(tmp_path, joined, monkeypatch):
     """Behind a link's delay, of which a join knows only what it estimated."""
@@ -393,42 +279,6 @@ def test_zooms_show_blackouts_that_count(drawn, monkeypatch):
     assert "when it was longest; no blackout counts" in texts(queue.queue_in_blackout(none))
 
 
-def test_a_curve_is_broken_where_no_round_trip_is_known(drawn):
-    flow = drawn.manifest.flows[0].flow
-    frame = pl.DataFrame({"t": [0.0, 0.3, 0.31], "value": [300.0, 40.0, 41.0], "flow": [flow] * 3})
-
-    def most_s(rtt_ms: np.ndarray) -> np.ndarray:
-        return rtt_ms / 1e3
-
-    def breaks(frame: pl.DataFrame) -> int:
-        lines = senders._group_bands(drawn, frame, most_s)
-        return sum(int(np.isnan(line.y).sum()) for line in lines)
-
-    assert breaks(frame) == 1
-    assert breaks(frame.with_columns(value=pl.lit(300.0))) == 0
-
-
-def test_an_axis_ends_with_the_run(drawn):
-    summary = drawn.summary.model_copy(update={"duration_s": drawn.summary.duration_s * 0.97})
-    edges, _ = goodput.flow_rates(with_records(drawn, summary=summary))
-    assert edges[-1] == pytest.approx(summary.duration_s)
-
-
-def test_a_run_that_was_not_analysed(tmp_path):
-    directory = make_run(tmp_path / "run", 20_000_000, 9, 300)
-    with pytest.raises(InputError, match=r"no summary\.json; `outcast analyze"):
-        figures.draw(directory)
-    analyze(directory)
-    (directory.path / "queue.parquet").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="cannot be read as a table"):
-        figures.draw(directory)
-
-
-def test_no_state_of_pyplot():
-    code = "import sys, outcast.view.figures; sys.exit('matplotlib.pyplot' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_the_users_settings_are_put_aside_while_a_picture_is_drawn(drawn, tmp_path):
     def pixels() -> bytes:
         path = style.save(figures.figure(drawn, "classes"), tmp_path / "classes.png")
@@ -444,29 +294,6 @@ def test_the_users_settings_are_put_aside_while_a_picture_is_drawn(drawn, tmp_pa
             assert matplotlib.rcParams["font.size"] == style.STYLE["font.size"]
         assert pixels() == expected
         assert dict(matplotlib.rcParams) == before
-
-
-def test_threads_that_draw_at_once_leave_the_settings_as_they_were():
-    before = dict(matplotlib.rcParams)
-    inside = threading.Event()
-
-    def first() -> None:
-        with style.styled():
-            inside.set()
-            # Enough for the second thread to begin before the first one restores the settings.
-            time.sleep(0.2)
-
-    def second() -> None:
-        inside.wait()
-        with style.styled():
-            time.sleep(0.4)
-
-    threads = [threading.Thread(target=target) for target in (first, second)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert dict(matplotlib.rcParams) == before
 
 
 def test_batches_are_packets_that_come_less_than_one_and_a_half_packet_times_apart():

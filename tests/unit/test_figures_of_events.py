@@ -1,24 +1,15 @@
 """Events and traces in the figures over time, in the report and in the terminal."""
 
-import io
-import json
 from types import SimpleNamespace
 
 import numpy as np
-import polars as pl
 import pytest
-from rich.console import Console
 
-from outcast.experiment.faults import Policer
 from outcast.records.counters import Counters, PortRates, Rates
 from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
 from outcast.view import figures, summary_words
 from outcast.view.events import Moment, behind_the_capture, moments, trace_sentences
-from outcast.view.figures.parts import MOST_NAMED_EVENTS
-from outcast.view.report import experiment, timeline
-from outcast.view.terminal import tables
-from tests import records
 from tests.golden.run_directory import analysed_run, with_records
 
 MS = 10**6
@@ -56,15 +47,6 @@ def run(tmp_path) -> Run:
     return changed(run, *(applied(*event) for event in EVENTS))
 
 
-def test_the_changes_of_one_event_are_one_moment(run):
-    assert moments(run) == [
-        Moment(0.02, "s1-s2: rate 500 Mbps"),
-        Moment(0.03, "s1 to h1: limit 8KB"),
-        Moment(0.04, "s1-s2: down", down_until_s=0.05),
-        Moment(0.05, "s1-s2: back"),
-    ]
-
-
 def test_the_steady_state_names_the_rates_that_changed_within_the_interval(run):
     assert (
         "; but rates changed meanwhile, so means mix several: at 0.02 s s1-s2: rate 500 Mbps, at "
@@ -78,31 +60,6 @@ def test_the_steady_state_names_the_rates_that_changed_within_the_interval(run):
     assert steady(Run(run.directory), start_s=0.05).endswith(
         ": s1-eth1 followed c.csv (docs/steady-state.md)"
     )
-
-
-def test_a_time_is_the_planned_one_if_it_was_kept(run):
-    again = changed(
-        run,
-        AppliedChange(0, 20 * MS, 20 * MS + 600, "s1", "h1", "s1-h1", "rate_bps", 1, 9_999_200),
-        AppliedChange(1, 30 * MS, 30 * MS + 12_000, "s1", "h1", "s1-h1", "delay_ns", 5, 5),
-    )
-    assert moments(again) == [
-        Moment(0.02, "s1 to h1: rate 10 Mbps"),
-        Moment(0.030012, "s1 to h1: delay 5ns"),
-    ]
-
-
-def test_a_policer_is_named_with_its_rate_and_burst(run):
-    made = (applied(n, 20.0 + n, "policer_bps", 5 * 10**6, "s1", "h1") for n in (0, 1))
-    events = [SimpleNamespace(policer=Policer(rate="5mbit", burst="64KB"))]
-    again = changed(run, *made)
-    again.__dict__["experiment"] = SimpleNamespace(events=events)
-    # A configuration of somebody else's may have fewer events.
-    assert [moment.text for moment in moments(again)] == [
-        "s1 to h1: policer 5 Mbps, burst 64KB",
-        "s1 to h1: policer 5 Mbps",
-    ]
-    assert "mix several: at 0.02 s s1 to h1: policer 5 Mbps" in steady(again)
 
 
 @pytest.mark.parametrize(
@@ -124,17 +81,6 @@ def test_a_delay_behind_the_capture_is_in_no_columns(run, link, what, words):
     )
     said = f", without its {words}, which lies behind the capture" if words else ""
     assert behind_the_capture(again) == said
-
-
-def test_rates_of_links_that_no_flow_crosses_mix_no_means(run):
-    link = records.link("s1-s2", "s1", "s2", rate_bps=1)
-    for crossed in ({"flows": [0]}, {"acknowledged": [0]}, {"other": True}):
-        links = [link.model_copy(update=crossed), link.model_copy(update={"port": "s2-s1"})]
-        counters = run.counters.model_copy(update={"links": links})
-        assert "at 0.02 s s1-s2: rate 500 Mbps" in steady(run, counters)
-    links = [link, link.model_copy(update={"port": "s1-h1", "flows": [0]})]
-    counters = run.counters.model_copy(update={"links": links})
-    assert "meanwhile" not in steady(run, counters)
 
 
 def test_what_was_not_reached_is_no_moment_and_a_link_can_stay_down(run):
@@ -170,17 +116,6 @@ def test_figures_over_time_mark_events(name, panels, run):
     assert "(4) s1-s2: back" in label
 
 
-def test_many_events_are_marked_without_numbers(run):
-    many = (
-        applied(number, 1 + number, "rate_bps", 10**9 - number * 8, "s1", "s2")
-        for number in range(MOST_NAMED_EVENTS + 1)
-    )
-    figure = figures.figure(changed(run, *many), "goodput")
-    (legend,) = figure.legends
-    assert f"{MOST_NAMED_EVENTS + 1} events" in [text.get_text() for text in legend.get_texts()]
-    assert not [text for text in figure.axes[0].texts if text.get_text().isdigit()]
-
-
 def test_a_rate_that_changes_is_drawn_beside_what_was_used(run):
     egress = run.manifest.bottlenecks[0].egress
     rates = PortRates(
@@ -197,28 +132,3 @@ def test_a_rate_that_changes_is_drawn_beside_what_was_used(run):
         f"{egress} followed c.csv: 2 rates from 400 Mbps to 800 Mbps, 1 left out because they came "
         "too late"
     ]
-
-
-def test_the_panel_of_the_links_use_holds_bins_that_pass_100_percent(run):
-    table = run.table("bins").with_columns(utilisation=pl.lit(1.2))
-    table.write_parquet(run.directory.path / "bins.parquet")
-    upper = figures.figure(Run(run.directory), "link").axes[0]
-    assert upper.get_ylim()[1] == pytest.approx(126)
-
-
-def test_the_viewer_is_given_the_events_in_nanoseconds(run):
-    header = json.loads(timeline.make(run).header)
-    assert header["events"][2:] == [
-        {"t_ns": 40 * MS, "until_ns": 50 * MS, "text": "s1-s2: down"},
-        {"t_ns": 50 * MS, "until_ns": None, "text": "s1-s2: back"},
-    ]
-
-
-def test_report_and_terminal_list_the_events(run):
-    sentences = " ".join(experiment.sentences(run))
-    assert "at 0.02 s s1-s2: rate 500 Mbps; at 0.03 s s1 to h1: limit 8KB" in sentences
-    assert "at first" not in sentences.partition("drains")[2][:60]
-    run.directory.write_manifest(run.manifest)
-    stream = io.StringIO()
-    Console(file=stream, width=100).print(tables.everything(Run(run.directory)))
-    assert "at 0.04 s s1-s2: down" in stream.getvalue()

@@ -10,7 +10,7 @@ from outcast.records.run import Run
 from outcast.records.sender_tables import write_sender_table
 from outcast.records.summary import ChangeSummary, SynchronisationSummary
 from outcast.view import sender_series
-from outcast.view.figures import fairness, goodput, link, senders
+from outcast.view.figures import fairness, link, senders
 from outcast.view.figures.style import legend_below
 from tests.golden.run_directory import analysed_run, with_records
 from tests.unit import all_measured
@@ -36,12 +36,6 @@ def with_flows(run: Run, flows: int) -> Run:
 def legend(figure: Figure) -> list[str]:
     legend_below(figure)
     return [text.get_text() for text in figure.legends[0].get_texts()]
-
-
-def test_without_samples_there_is_nothing_to_draw(run):
-    assert senders.rtt_over_time(run) is None
-    assert senders.windows_over_time(run) is None
-    assert fairness.convergence(run) is None
 
 
 def test_round_trips_of_the_classes(run, sampled):
@@ -166,39 +160,6 @@ def test_fairness_over_windows_and_the_changes(run):
     np.testing.assert_allclose(ends, table["t_end"].to_numpy() / 1e9)
     assert legend(figure) == ["windows of 40ms", "all equal", "a flow joins or leaves"]
     assert any(np.asarray(line.get_xdata()).tolist() == [0.03, 0.03] for line in axes.lines)
-
-
-def test_a_time_without_two_flows_is_a_gap(run):
-    path = run.directory.path / "fairness.parquet"
-    table = pl.read_parquet(path)
-    table.filter(~pl.int_range(pl.len()).is_between(10, 19)).write_parquet(path)
-    figure = fairness.fairness_over_time(run)
-    time_s = np.asarray(figure.axes[0].lines[0].get_xdata())
-    assert np.flatnonzero(np.isnan(time_s)).tolist() == [10]
-    assert time_s.size == table.height - 10 + 1
-    assert legend(figure) == ["windows of 40ms", "all equal"]
-
-
-def test_flows_that_join_and_leave(run):
-    few = with_flows(run, 3)
-    flows = [
-        flow.model_copy(update={"start_ns": 20_000_000 * n, "duration_ns": 30_000_000})
-        for n, flow in enumerate(few.manifest.flows)
-    ]
-    joining = with_records(few, manifest=few.manifest.model_copy(update={"flows": flows}))
-    figure = fairness.convergence(joining)
-    upper, _ = figure.axes
-    for flow, line in zip(flows, upper.lines, strict=False):
-        time_s = np.asarray(line.get_xdata())
-        assert time_s.min() == pytest.approx(flow.start_ns / 1e9)
-        assert time_s.max() < (flow.start_ns + 30_000_000) / 1e9
-
-
-def test_bars_of_the_flows(run):
-    figure = goodput.goodput_by_flow(run)
-    flows = pl.read_parquet(run.directory.path / "flows.parquet").sort("hops", "flow")
-    heights = [bar.get_height() * 1e6 for bar in figure.axes[0].patches]
-    assert heights == pytest.approx(flows["goodput_bps"].to_list())
 
 
 def test_the_link_over_time_with_its_marks(run):

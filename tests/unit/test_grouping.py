@@ -1,6 +1,5 @@
 """Groups of flows: labels, order, the two that a headline compares, and what is refused."""
 
-import io
 import re
 from collections.abc import Mapping
 from typing import get_args
@@ -8,7 +7,6 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 import configs
 from outcast import experiment
@@ -17,7 +15,7 @@ from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
 from outcast.plan.make import make_plan
 from outcast.plan.model import PlannedMember
-from outcast.view.terminal.progress import Progress, describe_goodput
+from outcast.view.terminal.progress import describe_goodput
 
 
 def flow(number: int, **changes: object) -> PlannedMember:
@@ -41,15 +39,6 @@ TWO = [
 
 def numbers(groups: Mapping[str, list[PlannedMember]]) -> dict[str, list[int]]:
     return {label: [member.flow for member in members] for label, members in groups.items()}
-
-
-def test_udp_beside_tcp_that_nobody_told_of_is_not_said_of_all():
-    """A port of joined captures has flows of both."""
-    udp, unknown = (flow(n, congestion_control=kind) for n, kind in enumerate((None, "unknown")))
-    assert grouping.controls([udp, unknown]) == ("TCP", "UDP")
-    assert grouping.controls([unknown]) == ()
-    assert grouping.controls([udp]) == ("UDP",)
-    assert grouping.controls([udp, unknown, *TWO]) == ("UDP", "cubic", "bbr")
 
 
 def test_each_kind_has_its_labels_in_its_order():
@@ -79,13 +68,6 @@ def test_names_are_shown_where_any_flow_has_one():
     assert grouping.every([]) == {}
 
 
-def test_a_title_tells_the_controls_once():
-    assert grouping.title("bbr", ["bbr"]) == "bbr"
-    assert grouping.title("2-hop", ["bbr", "cubic"]) == "2-hop (bbr, cubic)"
-    assert grouping.title("bbr", ["cubic"]) == "bbr (cubic)"
-    assert grouping.title("2-hop", []) == "2-hop"
-
-
 @pytest.mark.parametrize(
     ("group_by", "compare", "kind"),
     [
@@ -108,12 +90,6 @@ def test_without_a_wish_the_hop_classes_are_compared():
     assert grouping.comparison(None, None, grouping.every([])) is None
 
 
-def test_names_that_are_not_known_yet_can_be_compared():
-    found = grouping.comparison(None, ("get", "bbr"), grouping.every(TWO), ["get"])
-    assert found == Comparison("name", ("get", "bbr"))
-    assert grouping.comparison(None, ("get", "put"), grouping.every([]), ["get", "put"]) is not None
-
-
 @pytest.mark.parametrize(
     ("compare", "flows", "said"),
     [
@@ -133,15 +109,6 @@ def test_what_cannot_be_compared(compare, flows, said):
     with pytest.raises(ValueError, match=re.escape(said)) as refused:
         grouping.comparison(None, compare, grouping.every(flows))
     assert "\n" not in str(refused.value)
-
-
-def test_of_two_groupings_with_the_same_labels_the_one_in_use_comes_first():
-    """Host h2 sends the flow that is named h3, and the other way round. Elsewhere it is refused."""
-    groups, compare = grouping.every([flow(0, name="h3"), flow(1, name="h2")]), ("h2", "h3")
-    assert grouping.comparison(None, compare, groups) == Comparison("name", compare)
-    said = "'h2' and 'h3' are groups by name and by sender, of different flows; allowed is"
-    with pytest.raises(ValueError, match=said):
-        grouping.comparison("hops", compare, groups)
 
 
 LABELS = st.sampled_from(["cubic", "bbr", "h2", "2-hop", "s1-eth2", "unnamed", "UDP"])
@@ -179,15 +146,6 @@ def test_a_plan_knows_its_groups():
     counts = {label: len(flows) for label, flows in plan.groups["name"].items()}
     assert counts == {"near": 1, "unnamed": 12}
     assert list(plan.groups["port"]) == ["e0_0-eth2", "e0_0-eth4"]
-
-
-def test_progress_shows_no_goodput_of_no_flow():
-    console = Console(file=io.StringIO())
-    with Progress(console) as shown:
-        for classes in ({}, {"2": 4.1e6}):
-            shown({"event": "goodput", "t_s": 0.9, "classes": classes, "groups": {}})
-    (line,) = console.file.getvalue().splitlines()
-    assert line.endswith("0.900 s: 2-hop 4.10 Mbps a flow, in order")
 
 
 def test_goodput_during_a_run_is_by_the_groups_shown():

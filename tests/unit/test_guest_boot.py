@@ -162,20 +162,6 @@ def test_why_a_guest_ended_is_said_in_one_line(script, cause, tmp_path):
     assert str(raised.value) == cause
 
 
-def test_what_the_host_refused_is_told_of_a_guest_that_went_on(tmp_path):
-    script = f"echo 'start_userspace : socketpair failed, errno = 24' >&2; {ENDS}"
-    refused = boot(tmp_path, script)[0].host_failure
-    assert refused == "the guest's kernel: start_userspace : socketpair failed: Too many open files"
-    assert boot(tmp_path, f"echo all is well >&2; {ENDS}")[0].host_failure == ""
-
-
-def test_each_message_is_handed_on_as_it_comes(tmp_path):
-    messages: list[str] = []
-    with pytest.raises(GuestError):
-        boot(tmp_path, "echo one >&2; echo two >&2; kill -KILL $$", on_message=messages.append)
-    assert messages == ["one", "two"]
-
-
 def test_the_boot_directory_has_the_modules(tmp_path):
     program = tmp_path / "cache" / "tcp_mine.ko"
     program.parent.mkdir()
@@ -185,21 +171,6 @@ def test_the_boot_directory_has_the_modules(tmp_path):
     lines = boot(tmp_path, script, modules=[module])[1]
     assert json.loads(lines[0])["modules"] == [{"file": "tcp_mine.ko", "arguments": "beta=717"}]
     assert lines[1] == "module"
-
-
-def test_the_boot_directory_is_told_before_it_is_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    told: list[tuple[Path, bool]] = []
-    boot(
-        tmp_path,
-        f"pwd; {ENDS}",
-        on_line=lambda line: told.append((Path(line), Path(line).exists())),
-        on_folder=lambda folder: told.append((folder, folder.exists())),
-    )
-    assert told[0][0] == told[1][0]
-    assert told[0][0].parent == tmp_path
-    assert [was_there for _, was_there in told] == [False, True]
-    assert not told[0][0].exists()
 
 
 def limited(tmp_path: Path, limits: str, **options: int) -> subprocess.CompletedProcess[str]:
@@ -314,18 +285,6 @@ boot(Boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1
     until(lambda: not is_alive(child))
 
 
-def test_a_booted_guest_has_no_folder_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
-    script = f"""
-    ls {tmp_path}/tmp; echo '{init.START_LINE} x' >&2
-    for turn in $(seq 1000); do [ "$(ls {tmp_path}/tmp)" ] || break; sleep 0.1; done
-    ls {tmp_path}/tmp; {ENDS}"""
-    (name,) = boot(tmp_path, script)[1]
-    assert name.startswith("outcast-guest-")
-    assert list((tmp_path / "tmp").iterdir()) == []
-
-
 def test_the_folder_of_a_killed_boot_is_removed_by_clean(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     noted: list[Path] = []
@@ -337,11 +296,6 @@ def test_the_folder_of_a_killed_boot_is_removed_by_clean(tmp_path, monkeypatch):
     entry.folders = [str(path) for path in noted]
     assert entry.undo() == [f"removed {noted[0]}"]
     assert not noted[0].exists()
-
-
-def test_no_room_for_the_memory_is_said_with_the_remedy(tmp_path):
-    with pytest.raises(FeatureMissingError, match=r"/dev/shm has .* MiB.*remount"):
-        boot(tmp_path, ENDS, memory_mib=1 << 40)
 
 
 @pytest.mark.parametrize(

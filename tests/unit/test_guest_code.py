@@ -1,6 +1,5 @@
 """Our code and our programs in C for the guest: what is taken, its name, and that it is whole."""
 
-import errno
 import os
 import stat
 import subprocess
@@ -15,7 +14,6 @@ from outcast.emulation import in_c
 from outcast.engines.guest import code, helpers, world
 from outcast.engines.kernel.programs import Programs
 from outcast.engines.root.cache import Root
-from outcast.errors import CommandError, RootError
 
 PROGRAMS = {program.name: b"\x7fELF" for program in in_c.IN_GUEST}
 
@@ -107,26 +105,6 @@ def test_code_that_was_changed_is_made_anew(tmp_path):
     assert run.calls == 3 * calls
     assert not (made.layer / "added").exists()
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [made.key]
-
-
-def test_what_fails_leaves_nothing(tmp_path):
-    class Fails(ThisPython):
-        def run(self, argv: Sequence[str], **_: object) -> str:
-            raise CommandError(argv, 1, "cannot execute")
-
-    with pytest.raises(RootError, match=r"the guest's root cannot compile our code: .*cannot exec"):
-        provide(tmp_path, Fails())
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
-def test_a_full_disk_is_named_by_its_folder_and_leaves_nothing(tmp_path, monkeypatch):
-    def write(*given: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(code, "_fill", write)
-    with pytest.raises(OSError, match=rf"No space left on device: '{tmp_path}/cache'"):
-        provide(tmp_path)
-    assert list((tmp_path / "cache").iterdir()) == []
 
 
 @pytest.fixture

@@ -1,21 +1,17 @@
 """What is made before a run: the guest's roots, then its kernel; and when nothing is."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outcast.api import guest
-from outcast.engines.root import cache
 from outcast.engines.root.cache import Root
-from outcast.errors import ConfigError, FeatureMissingError, RootError
+from outcast.errors import ConfigError, FeatureMissingError
 from outcast.experiment import Experiment
 from outcast.experiment.reader import load
 from outcast.plan.planned import Planned
 
-VERIFY = cache.verify
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 
 
@@ -103,18 +99,6 @@ def test_the_script_of_the_checkout_makes_it(tmp_path, monkeypatch):
         guest._make(False)
 
 
-def test_verbs_start_before_there_is_mininet():
-    """It comes with the guest's root, which the verbs make. So no import of theirs may need it."""
-    names = [path.stem for path in Path(guest.__file__).parent.glob("*.py")]
-    code = (
-        "import importlib, sys; sys.modules['mininet'] = None\n"
-        f"for name in {names}: importlib.import_module('outcast.api.' + name)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stderr == ""
-    assert len(names) > 10
-
-
 def test_what_cannot_be_planned_is_refused_before_anything_is_made(machine, monkeypatch):
     def refuse(experiment: Experiment, located: object) -> None:
         raise ConfigError("flows.1: no such host")
@@ -130,16 +114,6 @@ def test_only_who_asks_for_the_virtual_engine_is_refused(machine):
     guest.provide(fig3c(engine="auto"), progress=False)
     with pytest.raises(FeatureMissingError, match="no mirror"):
         guest.provide(fig3c(engine="virtual"), progress=False)
-
-
-@pytest.mark.parametrize("engine", ["auto", "virtual"])
-def test_a_damaged_root_is_refused(machine, engine, monkeypatch, tmp_path):
-    damaged = Root(tmp_path / "root", "0" * 20, "", {})
-    monkeypatch.setattr(guest.cache, "find", lambda kind="runtime": damaged)
-    monkeypatch.setattr(guest.cache, "verify", VERIFY)
-    with pytest.raises(RootError, match=r"is damaged: files\.tsv .*/build --again"):
-        guest.provide(fig3c(engine=engine), progress=False)
-    guest.provide(fig3c(**{"engine": engine, "guest.root": "host"}), progress=False)
 
 
 def test_the_root_with_the_compiler_is_verified_where_something_is_compiled(

@@ -60,10 +60,6 @@ def test_a_buffer_that_holds_less_than_the_path():
     assert line.startswith("transport.send_buffer: 16KB: Linux looks at it only before a packet of")
 
 
-def test_topo_tells_them_too():
-    assert any("never marks" in line for line in topo(DCTCP))
-
-
 @pytest.mark.parametrize(
     ("queue", "words"),
     [
@@ -104,12 +100,6 @@ def test_topo_says_what_senders_can_bring_to_each_port():
     ]
     paced = "workloads=[{kind: constant_rate, from: [h2, h3], to: h1, rate: 30mbit}]"
     assert "  s1-eth1: 0.6  (60 Mbps of 100 Mbps)" in topo("flows=[]", paced)
-
-
-def test_topo_says_which_windows_are_cut():
-    lines = topo("duration=300ms", "analysis.windows=[100ms, 10s]")
-    note = "  note: analysis.windows: 10s: cut to the end of the duration, 300ms, because longer"
-    assert any(line.startswith(note) for line in lines)
 
 
 def test_topo_says_what_workloads_and_probes_send():

@@ -1,12 +1,10 @@
 """The page of a reproduction."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -23,8 +21,6 @@ from outcast.reproduce.result import (
 )
 from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Verdict, verdict_text
-from outcast.view.figures import style
-from outcast.view.palette import SERIES
 from scripts import reproduction_docs as docs
 from tests.unit.test_report import Checker
 
@@ -92,12 +88,6 @@ def make_result(
 
 
 VERDICTS = (*Verdict, None)
-
-
-@pytest.fixture
-def as_made(monkeypatch) -> None:
-    """The stored verdicts stay: these results have no values to judge anew."""
-    monkeypatch.setattr(docs, "judged_anew", lambda _recipe, result: result)
 
 
 def store(
@@ -178,70 +168,6 @@ def test_rows_under_several_profiles_say_under_which_they_hold(tmp_path, report)
         assert image.format == "PNG"
 
 
-@pytest.mark.usefixtures("as_made")
-def test_a_row_that_ran_under_named_profiles_only_is_shown(tmp_path, report):
-    stored = {profile: store(tmp_path, "P3", profile=profile) for profile in ("exact", "jitter")}
-    text = report(tmp_path)
-    assert {"P3-exact", "P3-jitter"} <= set(check(text).ids)
-    assert "".join(rows(text, "All rows")).count('href="#P3-') == 2
-    # So does the page in the documentation, each with its own picture.
-    for profile, folder in stored.items():
-        (folder / reproduce.FIGURE).write_text(profile)
-    (tmp_path / "docs/results/reproduction").mkdir(parents=True)
-    told = docs.write([tmp_path], tmp_path / "docs").read_text(encoding="utf-8")
-    told += (tmp_path / "docs/reproduction-p.md").read_text(encoding="utf-8")
-    for profile in ("exact", "jitter"):
-        assert f"[P3, {profile}](reproduction-p.md#p3-{profile})" in told
-        assert f"## P3-{profile}\n" in told
-        assert f"images/reproduction/P3@{profile}.png" in told
-        picture = tmp_path / f"docs/images/reproduction/P3@{profile}.png"
-        assert picture.read_text() == profile
-
-
-@pytest.mark.usefixtures("as_made")
-def test_rows_of_another_state_stand_apart(tmp_path):
-    later = STATE.model_copy(update={"commit": "b" * 40, "code": "1ate"})
-    first, second = tmp_path / "first", tmp_path / "second"
-    for folder, made_by, names in (
-        (first, STATE, "P3 P3@exact P4 P6 P7 P8 P10 P5@exact"),
-        (second, later, "P4@exact P4@jitter P5@exact P5@jitter P6@exact H6"),
-    ):
-        for name, _, profile in (each.partition("@") for each in names.split()):
-            place = store(folder, name, profile=profile or None, state=made_by)
-            (place / reproduce.FIGURE).write_text(f"{made_by.code} {name}")
-    target = tmp_path / "docs"
-    alone = docs.write([first], target).read_text(encoding="utf-8")
-    assert f"All results are of {STATE}.\n" in alone
-    assert "another state" not in alone
-    both = docs.write([second], target).read_text(encoding="utf-8")
-    above, below = both.split("\n# Rows of another state\n")
-    assert f"All results are of {STATE}, except these:\n\n- [rows of another state](#" in above
-    apart = "H6; P4 under exact, jitter; P5 under exact, jitter; P6 under exact"
-    assert f"(#rows-of-another-state): {apart}.\n" in above
-    assert f"These results are of {later}. Do not compare" in below
-    # P5 was replaced: its old state is nowhere. Each source has a page, whatever the state.
-    claims = {name: (target / name).read_text() for name in docs.pages(target)}
-    of_p, of_h = claims["reproduction-p.md"], claims["reproduction-w-h.md"]
-    assert ("## P5\n" in of_p, "## P5-exact\n" in of_p, "## H6\n" in of_h) == (False, True, True)
-    assert ("## P4\n" in of_p, "## H6" in of_p) == (True, False)
-    # P6's only row of this state is in a table too.
-    assert "| P6 | exact | 6.5 [5, 9] |" in below
-    assert "\n## Over noise, another state\n" in below
-    # Chance is told once for the page, whatever the state.
-    assert "among the 13 rows that are judged" in above
-    assert "rows that are judged" not in below
-    images = target / docs.IMAGES
-    for name, text in (("over-noise-p.png", above), ("over-noise-p-2.png", below)):
-        assert f"]({docs.IMAGES}/{name})" in text
-        with Image.open(images / name) as image:
-            assert image.format == "PNG"
-    assert "P5: reproduced under exact, jitter" in below
-    # The page says the same again, from what is stored.
-    assert docs.pages(target) == claims
-    with pytest.raises(ConfigError, match="P3 is of"):
-        docs.markdown(docs.stored(target))
-
-
 def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_path):
     known = recipe.load_all()["P14-P15"]
     assert known.differs
@@ -264,25 +190,6 @@ def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_
     assert {claim.verdict for claim in result.claims[1:]} == {None}
 
 
-@pytest.mark.parametrize(
-    ("said", "kept"),
-    [
-        ("the flows never came", "the flows never came"),
-        ("the flows never came (what was written up to then: {0})", "the flows never came"),
-        (
-            "{0}/captures/a.pcap: no space (what was written up to then: {0})",
-            "captures/a.pcap: no space",
-        ),
-    ],
-)
-def test_a_stored_failure_names_no_folder_of_the_machine(said, kept):
-    reason = said.format("/home/ana/my (own) runs/r1.failed")
-    record = FailureRecord(label="twelve", seed=3, reason=reason)
-    assert record.reason == kept
-    stored = json.dumps({"label": "twelve", "seed": 3, "reason": reason})
-    assert FailureRecord.model_validate_json(stored) == record
-
-
 def test_results_of_two_states_are_not_shown_on_one_page_and_not_stored(tmp_path, verb):
     for name, code in (("P3", "c0de"), ("P4", "0ther")):
         store(tmp_path, name, state=STATE.model_copy(update={"code": code}))
@@ -293,21 +200,3 @@ def test_results_of_two_states_are_not_shown_on_one_page_and_not_stored(tmp_path
     with pytest.raises(ConfigError, match="P3 is of"):
         docs.write([tmp_path], tmp_path / "docs")
     assert not {"index.html", "docs"} & {path.name for path in tmp_path.iterdir()}
-
-
-def test_a_lighter_picture_looks_the_same(tmp_path):
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    for number, colour in enumerate(SERIES[:7]):
-        figure.add_subplot(3, 3, number + 1).plot([1, 2], color=colour)
-    style.save(figure, tmp_path / "one.png")
-    lighter = style.lighter(tmp_path / "one.png")
-    (tmp_path / "other.png").write_bytes(lighter)
-    assert len(lighter) < (tmp_path / "one.png").stat().st_size / 2
-    with Image.open(tmp_path / "one.png") as one, Image.open(tmp_path / "other.png") as other:
-        pair = [np.asarray(each.convert("RGB"), np.int16) for each in (one, other)]
-    apart = np.abs(pair[0] - pair[1])
-    # Of 256 levels, 0.06 on average, and 47 at the smoothed edges of a line.
-    assert apart.mean() < 0.1
-    assert apart.max() <= 64

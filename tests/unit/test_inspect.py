@@ -96,10 +96,6 @@ def test_the_printed_trace(table, show):
     assert [" ".join(line.split()) for line in lines[1:]] == TRACE.splitlines()
 
 
-def test_a_csv_table_shows_the_same(table, joined, show):
-    assert show(joined("joined.csv")) == show(table)
-
-
 def test_a_name_that_the_locale_has_no_letters_for(table, show):
     folder = table.with_name("ü")
     folder.mkdir()
@@ -295,26 +291,6 @@ def test_the_queue_in_the_order_in_which_packets_reach_it():
     assert got == [(0, [1]), (1, []), (2, [0]), (3, [0]), (4, [0, 3])]
 
 
-def test_columns(table, show):
-    names = "packet,relative_seq,sojourn_us,flags,note,frame"
-    lines = show(table, "--columns", names).splitlines()
-    head = ["packet", "relative", "seq", "sojourn", "(us)", "flags", "note", "frame"]
-    assert lines[0].split() == head
-    assert lines[1].split() == ["0", "1", "ACK", "1514"]
-    assert lines[2].split() == ["1", "1", "10498.000", "ACK", "1514"]
-    assert lines[4].split()[:2] == ["3", str(1 + 2 * 1448)]
-    as_csv = rows(show(table, "--columns", names, "--format", "csv"))
-    assert list(as_csv[0]) == names.split(",")
-    assert as_csv[1]["sojourn_us"] == "10498.000"
-    as_json = json.loads(show(table, "--columns", f"{names},egress", "--format", "json"))
-    assert as_json[1]["sojourn_us"] == 10498.0
-    assert (as_json[0]["sojourn_us"], as_json[0]["egress"]) == (None, None)
-    assert [row["relative_seq"] for row in as_json[:3]] == [1, 1, 1 + 2 * 1448]
-    with_queue = show(table, "--columns", "t_in_ms,queue").splitlines()
-    assert with_queue[0].split() == ["came", "in", "(ms)", "flows", "queued,", "head", "first"]
-    assert with_queue[-1].split() == ["0.454000", "1", "1", "1"]
-
-
 def test_a_blackout_with_its_surroundings(run, show, refused):
     chains = pl.read_parquet(run / "blackouts.parquet")
     number = int((chains["drops"] * (chains["others_through"] > 0)).arg_max() or 0)
@@ -373,17 +349,6 @@ def test_blackouts_are_listed_by_the_numbers_of_their_rows(run, show, refused):
     assert f"none of {dark.height} fits all filters" in none
     assert "--port s9" in refused(run, "--blackouts", "--port", "s9")
     assert "has no blackouts" in refused(run / "packets.parquet", "--blackouts")
-
-
-def test_a_destination_by_a_hosts_name(run, show):
-    flow = RunDirectory(run).read_manifest().flows[0]
-    assert show(run, "--dst", flow.dst) == show(run, "--dst", flow.dst_ip)
-
-
-def test_a_run_counts_time_from_its_traffics_start(run, show):
-    lines = show(run).splitlines()
-    assert len(lines) == 3001
-    assert lines[1].split()[3] == "0.000000"
 
 
 BAD = {

@@ -1,9 +1,6 @@
 """`outcast join` from the command line, on captures of ours and on a hardware switch's mirrors."""
 
 import random
-import resource
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -317,20 +314,3 @@ def test_packets_that_wait_longer_than_was_said_are_told_with_the_option(tmp_pat
     command = ["join", "--in", f"a={came}", "--out", f"b={left}"]
     assert "99 packets left up to 1.495 s after they came in" in verb(*command, status=4).err
     assert "forwarded 300 + dropped 0" in verb(*command, "--max-sojourn", "3s").out
-
-
-@pytest.mark.parametrize("megabytes", [400, 700, 1000])
-def test_a_shell_with_too_little_memory_is_told_in_one_line(megabytes):
-    """Libraries end the process otherwise, some by a signal."""
-    command = "import sys; from outcast.cli import main; main(['join', 'a=a', 'b=b'])"
-    limit = megabytes * 10**6
-    done = subprocess.run(
-        [sys.executable, "-c", command],
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-    )
-    assert done.returncode == 3
-    (line,) = done.stderr.splitlines()
-    assert "KB of address space (ulimit -v)" in line

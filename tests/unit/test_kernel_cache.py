@@ -81,29 +81,6 @@ def test_what_is_not_whole_is_not_there(tmp_path, damage, keep):
     assert cache.find(tmp_path) is None
 
 
-def test_guest_info_shows_kernels_the_default_first(tmp_path, keep, monkeypatch, verb):
-    monkeypatch.setattr("outcast.cli.guest._show_roots", lambda **_: None)
-    monkeypatch.setattr(cache, "default_folder", lambda: tmp_path)
-    own = keep("cd" * 10, own=["nv.config"], built_s=0.0)
-    refused = verb("guest", "info", status=3).err
-    assert "the virtual engine's kernel is missing; install the wheel outcast-guest" in refused
-    default = keep(compiler="gcc 14")
-    said = verb("guest", "info").out
-    assert said.startswith(str(default.program))
-    assert "compiler: gcc 14\n" in said
-    assert said.index(f"kernel.build={default.key}") < said.index(f"kernel.build={own.key}")
-    assert "with nv.config" in said
-    assert said.count("built in ") == 1
-
-
-def test_a_guest_that_is_missing_is_one_line(tmp_path, monkeypatch, verb):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for word in ("info", "check"):
-        refused = verb("guest", word, status=3).err
-        assert "the guest's root is missing; install the wheel outcast-guest, or run" in refused
-        assert refused.count("\n") == 1
-
-
 def test_a_folder_of_a_user_named_by_the_environment(tmp_path, keep, monkeypatch):
     (tmp_path / "kernels").mkdir()
     kept = keep()

@@ -34,12 +34,6 @@ def test_an_axis_has_the_unit_and_the_ticks_the_numbers(key, values, axis):
     assert labels().axis(key, values) == Axis(label, tuple(ticks), amounts)
 
 
-def test_a_users_own_label_is_everywhere():
-    own = labels(", labels: {queue.limit: buffer}")
-    assert own.key("queue.limit") == "buffer"
-    assert own.axis("queue.limit", ["16KB"]).label == "buffer (KB)"
-
-
 @pytest.mark.parametrize(
     ("label", "problem"),
     [

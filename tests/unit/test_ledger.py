@@ -146,17 +146,6 @@ def test_a_process_with_a_reused_number_is_spared(child, tmp_path):
     assert child.poll() is None
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "{}", '{"owner": 1, "processes": []}'])
-def test_what_is_no_page_is_passed_by(text, tmp_path):
-    (tmp_path / "run-1-0.json").write_text(text)
-    (tmp_path / "other.txt").write_text("x")
-    folder = left_folder(tmp_path)
-    dead_entry(tmp_path, folders=[str(folder)])
-    assert ledger.clean(tmp_path) == [f"removed {folder}"]
-    assert (tmp_path / "run-1-0.json").exists()
-    assert (tmp_path / "other.txt").exists()
-
-
 def test_what_could_not_be_undone_stays_for_the_next_time(tmp_path, monkeypatch):
     one, two = tmp_path / ".one.1.partial", tmp_path / ".two.1.partial"
     for folder in (one, two):

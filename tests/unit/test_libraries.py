@@ -65,12 +65,6 @@ def test_a_library_that_is_not_there_is_named(tmp_path):
         programs.needed_by(made, "x")
 
 
-def test_a_script_needs_none(tmp_path):
-    script = tmp_path / "script"
-    script.write_text("#!/bin/sh\n")
-    assert list(programs.elf_files([script, tmp_path])) == []
-
-
 def test_a_newer_glibc_than_the_guests_is_named(tmp_path):
     libc = tmp_path / "root/lib/x86_64-linux-gnu/libc.so.6"
     libc.parent.mkdir(parents=True)
@@ -85,9 +79,3 @@ def test_a_newer_glibc_than_the_guests_is_named(tmp_path):
         match=r"^programs\.0\.files: app needs glibc 2\.38, the guest has 2\.36",
     ):
         programs.require_glibc([app], "programs.0.files", sees)
-
-
-def test_libraries_of_no_files_are_refused(tmp_path):
-    (tmp_path / "net.yaml").write_text(CONFIG.replace(", files: [greet]", ""))
-    with pytest.raises(ConfigError, match="libraries: there are no `files`"):
-        experiment.load(tmp_path / "net.yaml")

@@ -7,15 +7,12 @@ import polars as pl
 import pytest
 
 from outcast.analysis.measure.limits import (
-    LEAST_SAMPLES,
     FlowSpan,
     idle_warnings,
     limit_warnings,
     limits,
-    memory_warnings,
     slow_warnings,
 )
-from outcast.records.counters import HostCounters
 from outcast.records.port_summaries import LossSummary, PortLosses
 from outcast.records.summary import LimitSummary
 from outcast.view import listings
@@ -97,16 +94,6 @@ def test_a_flow_that_has_sent_all_its_bytes_is_not_held_back_by_its_buffer():
     sizes = (15_360, 500, 20_000)
     half, none, whole = (limits(made, span(size_bytes=n))["0"].send_buffer for n in sizes)
     assert (half, none, whole) == (pytest.approx(0.5), 0.0, 1.0)
-
-
-def test_a_share_that_is_at_least_so_much_is_told_so():
-    seconds = LEAST_SAMPLES - 2
-    limited = limits(samples(1, 0, 0.4, seconds=seconds, **ROOM), span(end_s=20))
-    assert limited["0"].at_least
-    assert limited["0"].send_buffer == pytest.approx(0.4)
-    (line,) = limit_warnings(limited)
-    assert line.startswith("flow 0, limited for at least 40% of the time by its own send buffer")
-    assert listings._send_buffer(0.4, at_least=True) == ">= 40.0%"
 
 
 def test_of_multipath_tcp_it_is_not_told_which_buffer_limits():
@@ -233,12 +220,6 @@ def test_a_queue_that_was_not_used_is_told_though_its_port_was_busy():
     assert line.startswith("the queue of s1-eth1 was not used (one packet at most for 99% of the")
     assert line.endswith("; packets waited at h2-eth0, which was busy for 100% of the time")
     assert idle_warnings("s1-eth1", 1.0, True, {"0": summary(receiver=0.9)}, None, own, {}) == []
-
-
-def test_a_lack_of_memory_for_tcp_is_told():
-    short = HostCounters(before={}, after={"TcpExtTCPMemoryPressures": 5})
-    (line,) = memory_warnings({"h1": HostCounters(before={}, after={}), "h2": short})
-    assert line.startswith("TCP lacked memory at h2, so the kernel cut windows")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ from outcast.plan.model import Plan
 from outcast.records.counters import Cause, Counters
 from outcast.records.flows import BottleneckRecord, FlowRecord
 from outcast.records.run_directory import Manifest
-from outcast.view.figures import topology
 from tests import records
 from tests.fakes import Shown
 from tests.plans import planned
@@ -364,48 +363,6 @@ def test_acknowledgements_to_a_measured_receiver_are_captured_when_they_come_in(
     # h3's data to h1, and the acknowledgements that h4 sends to h1.
     assert plan.bottleneck.egress == "s2-eth1"
     assert plan.bottleneck.ingress == ("s2-eth2", "s2-eth3")
-
-
-TALE = overrides(
-    {"between": ["s1", "s2"], "rate": "100mbit", "delay": "10ms", "loss": 0.005, "mtu": 9000},
-    {"from": "h3", "to": "s2", "rate": "10mbit"},
-    {"from": "s1", "to": "h1", "queue": {"kind": "pfifo", "limit": "7 packets"}},
-)
-
-
-def test_a_links_own_settings_are_told_in_words(verb):
-    _, plan = resolved(TALE)
-    assert link_words.settings(link_words.usual(plan.links)) == "1gbit, delay 25us, mtu 1500"
-    own = link_words.own(plan.links)
-    assert own("s1", "s2") == "100mbit, delay 10ms, loss 0.5%, mtu 9000"
-    assert own("s2", "h3") == "to s2 10mbit"
-    assert own("s1", "h1") == "to h1 queue pfifo 7 packets"
-    assert own("s2", "h4") == ""
-    settings = [word for text in (*LINEAR, TALE) for word in ("--set", text)]
-    told = verb("topo", CONFIGS / "linear-12.yaml", "--all", *settings).out
-    assert "links (1gbit, delay 0ns, mtu 1500, where nothing else stands)\n" in told
-    assert "  s1-eth3 -- s2-eth1  100mbit, delay 10ms, loss 0.5%, mtu 9000\n" in told
-    assert "  h2-eth0 -- s1-eth2\n" in told
-
-
-def test_a_jitter_is_told_where_it_is_not_the_largest():
-    _, plan = resolved("links.delay=25us", overrides({"between": ["s1", "s2"], "jitter": "1us"}))
-    assert link_words.own(plan.links)("s1", "s2") == "jitter 1us"
-
-
-def test_drawings_have_a_links_own_settings():
-    _, plan = resolved(TALE)
-    dot = topology.to_dot(plan)
-    assert '"h3" -- "s2" [penwidth=2, label="1\\nto s2 10mbit"];' in dot
-    figure = topology.picture(plan, "tale")
-    (axes,) = figure.axes
-    texts = [text.get_text() for text in axes.texts]
-    assert "bottleneck s2-eth1\n100mbit, delay 10ms, loss 0.5%, mtu 9000" in texts
-    assert "to h1 queue pfifo 7 packets" in texts
-    many = [{"between": [f"h{n}", "s2"], "rate": "10mbit"} for n in range(3, 15)]
-    _, plan = resolved(overrides(*many), "topology.rivals=30")
-    (axes,) = topology.picture(plan, "many").axes
-    assert not any("10mbit" in text.get_text() for text in axes.texts)
 
 
 def test_a_link_that_loses_packets_needs_netem_in_real_time():

@@ -57,23 +57,3 @@ def test_an_idle_machine_gives_numbers_and_no_warning():
         "cpu.openvswitch_share": 0.2,
         "cpu.openvswitch_share_worst_second": 0.3,
     }
-
-
-def test_what_is_told_of_a_busy_machine():
-    (line,) = meter([(0.3, 0.1), (0.99, 0.2), (0.3, 0.1), (0.3, 0.1)]).warnings()
-    assert "the machine's cores were more than 95% busy in 1 of 4 seconds (worst: 99%)" in line
-    assert "links.rate" in line
-    assert "--engine virtual" in line
-    assert "\n" not in line
-    (line,) = meter([(0.5, 0.0, 0.99), (0.5, 0.0, 0.2)]).warnings()
-    assert line.startswith("the core that forwards was more than 90% busy in 1 of 2 seconds")
-    lines = meter([(0.5, 0.97)] * 3).warnings()
-    assert [line.split(" was")[0] for line in lines] == ["ovs-vswitchd"]
-    assert "in 3 of 3 seconds" in lines[0]
-    assert len(meter([(0.99, 0.97)]).warnings()) == 2
-    assert meter([(1.0, 0.0)], step_s=0.4).warnings()
-    assert meter([(1.0, 0.0)], step_s=0.1).windows == []
-    unused = LoadMeter(lambda: Reading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
-    unused.finish()
-    assert unused.effective() == {}
-    assert unused.warnings() == []

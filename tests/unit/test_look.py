@@ -1,22 +1,16 @@
 """Figures for papers: formats, names, and what is refused."""
 
-import io
 import re
 import shutil
-from itertools import product
 
-import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from PIL import Image
 
 import outcast
-from outcast.errors import ConfigError
 from outcast.view import figures
 from outcast.view.figures import style
 from tests.golden.run_directory import analysed_run
-from tests.unit import seen
-from tests.unit.test_sweep_results import CONFIG, make_sweep
+from tests.unit.test_sweep_results import make_sweep
 
 
 @pytest.fixture(scope="module")
@@ -37,27 +31,6 @@ def test_the_same_figure_gives_the_same_file_without_a_date(run, kind, tmp_path)
     assert one == other
     for word in (b"CreationDate", b"dc:date", b"Matplotlib", b"matplotlib v"):
         assert word not in one
-
-
-def test_a_pdf_embeds_its_letters_as_truetype(run, tmp_path):
-    content = style.save(run.figure("classes"), tmp_path / "classes.pdf").read_bytes()
-    stream = io.BytesIO()
-    run.figure("classes").savefig(stream, format="pdf")
-    for pdf in (content, stream.getvalue()):
-        assert b"/Subtype /Type3" not in pdf
-        assert b"/FontFile2" in pdf
-
-
-def test_many_marks_are_pixels_within_a_vector_file(tmp_path):
-    sizes = {}
-    for count in (style._MOST_MARKS, 50_000):
-        figure = Figure()
-        axes = figure.subplots()
-        axes.scatter(np.linspace(0, 1, count), np.sin(np.arange(count)))
-        path = style.save(figure, tmp_path / f"{count}.svg")
-        sizes[count] = path.stat().st_size
-        assert (b"<image" in path.read_bytes()) == (count > style._MOST_MARKS)
-    assert sizes[50_000] < 1_000_000
 
 
 def test_the_verb_draws_runs_and_sweeps(run, sweep, tmp_path, verb):
@@ -103,24 +76,6 @@ def test_one_line_for_each_mistake(run, words, problem, tmp_path, monkeypatch, v
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "problem"),
-    [
-        ("lines", {}, "figure lines: of a sweep allowed are line, bar, heat, cdf"),
-        (
-            "heat",
-            {"by": ["queue.limit"], "over": ["topology.rivals"]},
-            "heat: allowed are two keys",
-        ),
-        ("line", {"by": ["queue.limits"]}, "--by queue.limits: there is no such column"),
-        ("line", {"value": "ratio"}, "--value ratio: there is no such column"),
-    ],
-)
-def test_mistakes_with_a_sweep(sweep, name, options, problem):
-    with pytest.raises(ConfigError, match=problem):
-        sweep.figure(name, **options)
-
-
 def test_a_sweeps_figure_has_keys_as_the_configuration(sweep):
     figure = sweep.figure("line", by=["queue.limit", "topology.rivals"])
     (axes,), (legend,) = figure.axes, figure.legends
@@ -128,22 +83,6 @@ def test_a_sweeps_figure_has_keys_as_the_configuration(sweep):
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["16", "64", "512"]
     assert legend.get_title().get_text() == "topology.rivals"
     assert {text.get_text() for text in legend.get_texts()} == {"1", "2", "1: both the same"}
-
-
-def test_long_names_of_queues_find_room_in_a_column(tmp_path):
-    swept = (
-        "  queue: [{kind: tbf, limit: 16KB}, {kind: cake, limit: 4MB, rtt: 2ms}, "
-        "{kind: fq_codel, limit: 200 packets, target: 100us, interval: 1ms}]\n"
-    )
-    text = CONFIG.replace("  queue.limit: [16KB, 64KB, 512KB]\n", swept)
-    made = outcast.open_sweep(make_sweep(tmp_path / "sweep", text))
-    keys = ["queue", "topology.rivals"]
-    for name, by in product(("line", "bar", "heat"), (keys, keys[::-1])):
-        figure = made.figure(name, by=by)
-        with style.styled():
-            assert not [fault for fault in seen.faults(figure) if "unit" not in fault]
-    # Amounts are along the axis, also where names come first in the configuration.
-    assert made.figure("line").axes[0].get_xlabel() == "topology.rivals"
 
 
 def test_a_ratio_has_a_logarithmic_axis_with_a_line_at_one(sweep):

@@ -7,16 +7,14 @@ import polars as pl
 import pytest
 
 from outcast import analysis
-from outcast.analysis.measure.losses import where
 from outcast.analysis.measure.random_loss import _is_even
 from outcast.errors import InputError
 from outcast.records import queue_statistics
 from outcast.records.counters import HostCounters, LinkRecord, LinkTotals
 from outcast.records.effective import AppliedChange
-from outcast.records.port_summaries import LossSummary, PortLosses
+from outcast.records.port_summaries import LossSummary
 from outcast.records.run import Run
 from outcast.records.run_directory import BlackoutRecord, RunDirectory
-from outcast.sweep import groups
 from outcast.view import report
 from tests import records
 from tests.fakes import Shown
@@ -186,34 +184,11 @@ def test_drops_that_the_own_queue_did_not_count_are_those_of_its_failed_link(run
     assert failure(last_ns + 50_000_000, last_ns + 51_000_000) == 0
 
 
-def test_only_the_worst_ports_are_named():
-    counts = [{"packets": 1, "lost": {"queue": n}, "elsewhere": n} for n in range(8)]
-    ports = {
-        f"s{n}-eth1": PortLosses(node=f"s{n}", neighbour="s1", **counts[n]) for n in range(2, 8)
-    }
-    of_run = LossSummary(total=27, bottleneck=0, elsewhere=27, causes={"queue": 27}, ports=ports)
-    worst = "s7-eth1 7 (queue), s6-eth1 6 (queue), s5-eth1 5 (queue), 3 more ports 9"
-    assert where(of_run) == worst
-    fewer = {name: part for name, part in of_run.ports.items() if part.elsewhere > 3}
-    assert where(of_run.model_copy(update={"ports": fewer})).endswith(", 1 more port 4")
-
-
 def test_a_counter_that_went_back_is_refused(run):
     back = link("s1-eth1", "s1", "h1")
     back = back.model_copy(update={"before": back.before.model_copy(update={"lost": {"queue": 9}})})
     with pytest.raises(InputError, match="s1-eth1: lost, queue: 9 before the flows, 2 after"):
         lossy(run, back)
-
-
-def test_a_sweep_shows_losses_elsewhere_only_if_they_lead():
-    losses = {"losses.bottleneck": [5, 5], "losses.elsewhere": [1, 5]}
-    frame = pl.DataFrame({"outcast_ratio": [1.0, 2.0], **losses})
-    assert groups.default_values(frame) == ["outcast_ratio"]
-    assert groups.remarks_on_losses(frame) == []
-    more = frame.with_columns(pl.lit(6).alias("losses.elsewhere"))
-    assert groups.default_values(more) == ["outcast_ratio", "losses.elsewhere"]
-    (remark,) = groups.remarks_on_losses(more)
-    assert remark.startswith("2 of 2 runs lost more packets elsewhere")
 
 
 @pytest.mark.parametrize("share_of_bursts", [0.0, 0.1])

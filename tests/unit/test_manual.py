@@ -1,9 +1,7 @@
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -73,40 +71,6 @@ def test_the_manual_is_formatted_without_a_warning(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert [path.name for path in page.parent.iterdir()] == ["outcast.1"]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script_for_the_shell(shell, capsys):
-    assert cli.invoke(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert f"{shell}_complete" in script
-    if path := shutil.which(shell):
-        subprocess.run([path, "-n"], input=script, text=True, check=True)
-
-
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        ("outcast gue", {"guest"}),
-        ("outcast run --ver", {"--verify-replay"}),
-        ("outcast run --engine r", {"realtime"}),
-        ("outcast guest ", {"check", "info"}),
-    ],
-)
-def test_bash_completes(words, offered):
-    done = subprocess.run(
-        [sys.executable, "-c", "from outcast.cli import main; main()"],
-        env={
-            **os.environ,
-            "_OUTCAST_COMPLETE": "bash_complete",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split(" ")) - 1),
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert {line.partition(",")[2] for line in done.stdout.splitlines()} == offered
 
 
 @pytest.mark.parametrize(("ctx", "command"), COMMANDS)

@@ -1,20 +1,16 @@
 """The kernel's modules: what a machine has, what a run loads, and what doctor reports."""
 
-import json
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from outcast.cli import doctor as doctor_command
 from outcast.emulation import openvswitch, transport
 from outcast.engines import doctor, modules, realtime, trials, virtual
 from outcast.engines.kernel import cache
 from outcast.engines.modules import Answer, Modules
-from outcast.errors import DeadlineError, FeatureMissingError, RunError
+from outcast.errors import FeatureMissingError
 from outcast.experiment import load
 from outcast.plan.planned import Planned
 
@@ -143,17 +139,6 @@ def test_ifb_makes_no_devices_in_the_machines_own_namespace(machine):
     assert ("--verbose", "ifb", "numifbs=0") in machine.calls
 
 
-def test_what_was_not_loaded_is_said_with_modprobes_words(machine):
-    machine.refused["tcp_bic"] = REFUSED
-    machine.replaced = {"sch_sfq"}
-    bic, sfq = modules.congestion_control("bic"), modules.qdisc("sfq")
-    loading = machine.modules.load([bic, sfq])
-    assert loading.loaded == {}
-    assert loading.why(bic) == f", and the module tcp_bic was not loaded: {REFUSED}"
-    assert "did install /bin/true, and the kernel does not show it" in loading.why(sfq)
-    assert loading.why(modules.OPEN_VSWITCH) == ""
-
-
 @pytest.fixture
 def realtime_engine(machine, monkeypatch, tmp_path) -> realtime.RealtimeEngine:
     """The engine as root on that machine, whose kernel shows what has been loaded."""
@@ -246,19 +231,6 @@ def test_doctor_tells_loaded_loadable_and_absent_apart_and_loads_nothing(machine
     assert states["qdisc pie"] == states["congestion control bbr"] == (False, "absent")
 
 
-@pytest.mark.usefixtures("realtime_engine")
-def test_doctor_says_what_is_still_to_be_done(machine):
-    assert diagnosis(machine)["qdisc pie"].remedy == "use --engine virtual"
-    without = diagnosis(machine, built=False)
-    assert without["qdisc pie"].remedy.endswith("once its guest is there (scripts/guest/build)")
-    # A guest's kernel may be older than the qdisc.
-    assert diagnosis(machine)["qdisc dualpi2"].remedy == "use --engine virtual"
-    older = diagnosis(machine, release="6.1.170")
-    assert "from Linux 6.17 or later" in older["qdisc dualpi2"].remedy
-    assert "it is 6.1.170" in older["qdisc dualpi2"].remedy
-    assert older["qdisc pie"].remedy == "use --engine virtual"
-
-
 def test_the_virtual_engine_refuses_a_queue_that_is_newer_than_its_kernel(monkeypatch):
     monkeypatch.setattr(cache, "find", lambda: guest("6.12.48"))
     queues = (
@@ -290,20 +262,6 @@ def test_an_ordinary_users_programs_are_looked_for_where_the_system_has_them(mac
     assert not found["root"].present
 
 
-def test_doctors_json_has_the_state_beside_what_it_had(machine, monkeypatch):
-    real: Any = doctor.diagnose
-    monkeypatch.setattr(doctor, "diagnose", lambda kernel, root: real(kernel, machine.modules))
-    monkeypatch.setattr(cache, "find", lambda: guest("7.3.4"))
-    said = CliRunner().invoke(doctor_command.command, ["--json"], standalone_mode=False)
-    features = {row["feature"]: row for row in json.loads(said.output)["features"]}
-    for row in features.values():
-        assert set(row) == {"feature", "present", "detail", "remedy", "state", "engine"}
-        assert row["present"] is (row["state"] != "absent")
-    assert features["qdisc sfq"]["state"] == "loadable"
-    table = CliRunner().invoke(doctor_command.command, [], standalone_mode=False)
-    assert "loadable" in table.output
-
-
 def test_a_module_of_the_users_is_loaded_and_unloaded():
     ran: list[tuple[str, ...]] = []
     answers = [Answer(0), Answer(1, "", "rmmod: ERROR: Module tcp_mine is in use"), Answer(0)]
@@ -320,11 +278,3 @@ def test_a_module_of_the_users_is_loaded_and_unloaded():
         ("rmmod", "tcp_mine"),
     ]
     assert answers == []
-
-
-def test_what_insmod_and_rmmod_say_is_said():
-    refuse = lambda *argv: Answer(1, "", f"{argv[0]}: ERROR: no")  # noqa: E731
-    with pytest.raises(RunError, match="the module tcp_mine was not loaded: insmod: ERROR: no"):
-        modules.insert(Path("/cache/tcp_mine.ko"), "", refuse)
-    with pytest.raises(DeadlineError, match="module tcp_mine to be unused: rmmod: ERROR: no"):
-        modules.unload("tcp_mine", 0.1, refuse)

@@ -3,7 +3,6 @@
 import re
 import struct
 
-import matplotlib as mpl
 import networkx as nx
 import pytest
 from hypothesis import given
@@ -13,7 +12,6 @@ from outcast.analysis.capture.names import MOST_COLUMNS, shown_name
 from outcast.analysis.capture.pcap import interfaces_of
 from outcast.api.joins import join_captures
 from outcast.cli import invoke as outcast
-from outcast.view.figures.style import ShownFigure, log_scale, styled
 
 NODES = ["n" * 300, r"$\frac{$", "a\x01b\x1b[31m", "a\u202eb", "<script>alert(1)</script>"]
 EXPERIMENT = """
@@ -122,11 +120,6 @@ def test_shown_names(name, shown):
     assert shown_name(name, blank="if0") == shown
 
 
-def test_long_and_wide_names_end_in_a_hash():
-    assert shown_name("n" * 300)[:18] == "n" * 17 + "…"
-    assert shown_name("輸" * 13)[:9] == "輸" * 8 + "…"
-
-
 def test_interfaces_of_long_names_stay_apart(tmp_path):
     path = _capture(tmp_path / "a.pcapng", [b"n" * 300, b"n" * 301, b""])
     assert len(interfaces_of(path)) == 3
@@ -140,18 +133,3 @@ def test_captures_of_any_names_are_analysed(tmp_path):
     assert joined.joined.counts.dropped == 12
     assert (run.path / "drops.png").exists()
     assert (run.path / "report.html").exists()
-
-
-@pytest.mark.parametrize("scale", ["log", "symlog"])
-def test_logarithmic_axes_need_no_formulas(scale):
-    how = {"linthresh": 1} if scale == "symlog" else {}
-    with styled():
-        assert not mpl.rcParams["text.parse_math"]
-        figure = ShownFigure()
-        axes = figure.subplots()
-        axes.plot([1, 2, 2_000])
-        log_scale(axes, "y", scale, **how)
-        figure.canvas.draw()
-        texts = [label.get_text() for label in axes.get_yticklabels()]
-    assert {"10", "1,000"} <= set(texts)
-    assert not any("$" in text for text in texts)

@@ -193,33 +193,11 @@ def test_arguments_that_do_not_fit(tmp_path):
     outcast.load(file, {"topology.args.far": 3})
 
 
-def test_what_a_file_prints_is_not_its_answer(tmp_path, capfd):
-    network_of(config_of(tmp_path, "print('{}')\n" + HEAD + PAIR + TAIL))
-    out, err = capfd.readouterr()
-    assert (out, err) == ("", "{}\n")
-
-
-def test_two_files_with_neighbours_of_one_name(tmp_path):
-    code = "from near import NAME\n" + HEAD + PAIR.replace("'h2'", "NAME") + TAIL
-    for name in ("h2", "h3"):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "near.py").write_text(f"NAME = {name!r}\n")
-        file = config_of(folder, code, config=CONFIG.replace("to: h2", f"to: {name}"))
-        assert [host.name for host in network_of(file).hosts] == ["h1", name]
-
-
 def test_chance_is_the_same_every_time(tmp_path):
     code = HEAD + PAIR + "        import random\n        for n in {'a', 'b', 'c'}:\n"
     code += "            self.addLink(self.addHost(f'{n}{random.randrange(1000)}'), 's1')\n" + TAIL
     file = config_of(tmp_path, code)
     assert network_of(file) == network_of(file)
-
-
-def test_the_file_imports_its_neighbours(tmp_path):
-    (tmp_path / "mine_too.py").write_text("NAME = 'h2'\n")
-    code = "from mine_too import NAME\n" + HEAD + PAIR.replace("'h2'", "NAME") + TAIL
-    assert len(network_of(config_of(tmp_path, code)).hosts) == 2
 
 
 def test_flows_name_a_receiver_where_the_topology_has_none(tmp_path):
@@ -425,16 +403,3 @@ def test_a_sweep_over_an_argument_has_a_network_for_each_point(tmp_path):
         store.opened(folder, changed.experiment, resume=True) as directory,
     ):
         store.keep_networks(directory, changed.own_topologies)
-
-
-def test_a_point_that_the_file_refuses_is_named(tmp_path):
-    file = config_of(tmp_path, HEAD + "        1 / far\n" + PAIR + TAIL)
-    source = experiment.read(file, ["sweep={topology.args.far: [1, 0]}"])
-    with pytest.raises(ConfigError, match=r"topology.args.far=0.*net.py:6: ZeroDivisionError"):
-        plan_sweep(source, lambda _experiment: "virtual")
-
-
-def test_broken_networks_of_a_sweep_are_one_line(tmp_path):
-    (tmp_path / "networks.json").write_text('[{"of": 3}]')
-    with pytest.raises(InputError, match=r"networks.json: 0.of"):
-        resolve.read_kept(tmp_path)

@@ -146,14 +146,6 @@ def test_no_label_becomes_a_name_of_the_kernels(tmp_path):
     assert "lo2" in {switch.name for switch in network.switches}
 
 
-def test_a_misspelled_attribute_is_told(tmp_path):
-    graph = small()
-    graph.edges["h1", "s1"]["dealy"] = "3ms"
-    network = network_of(config_of(tmp_path, "net.graphml", graphml(graph)))
-    (note,) = network.notes
-    assert note.endswith("did you mean 'delay'?")
-
-
 def changed(**changes: object) -> nx.Graph:
     graph = small()
     graph.edges["h1", "s1"].update(changes)
@@ -316,12 +308,6 @@ def test_every_pair_has_a_path_that_the_tables_follow(drawn, kind):
         assert walked(graph, planned, packet, src, dst) == path
 
 
-def test_equal_length_needs_layers_and_says_so(tmp_path):
-    file = config_of(tmp_path, "net.graphml", graphml(small()))
-    with pytest.raises(ConfigError, match="equal_length: needs edge, aggregation and core"):
-        outcast.load(file, {"routing": {"kind": "equal_length"}})
-
-
 def test_a_graph_with_layers_has_equal_length(tmp_path):
     graph = nx.Graph()
     for name, layer in (("c1", "core"), ("a1", "aggregation"), ("e1", "edge"), ("e2", "edge")):
@@ -335,29 +321,3 @@ def test_a_graph_with_layers_has_equal_length(tmp_path):
     changes = {"links.layers": {"edge-aggregation": {"rate": "50mbit"}}}
     assert make_plan(outcast.load(file, changes)).links["e1", "a1"].rate_bps == 5 * 10**7
     assert drawing.is_layered(plan)
-
-
-@pytest.mark.parametrize(
-    "graph",
-    [
-        nx.path_graph(7),
-        nx.cycle_graph(9),
-        nx.grid_2d_graph(4, 4),
-        nx.star_graph(12),
-        nx.complete_graph(8),
-        nx.petersen_graph(),
-    ],
-    ids=["path", "ring", "grid", "star", "complete", "petersen"],
-)
-def test_a_drawing_of_any_graph_has_its_labels_apart(tmp_path, graph):
-    numbered = nx.convert_node_labels_to_integers(graph)
-    nx.set_node_attributes(numbered, {n: f"Springfield {n}" for n in numbered}, "label")
-    file = config_of(tmp_path, "net.graphml", graphml(numbered))
-    plan = make_plan(outcast.load(file, {"topology.hosts_per_switch": 2}))
-    figure = drawing.picture(plan, "any")
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    boxes = [text.get_bbox_patch().get_window_extent() for text in axes.texts]
-    assert len(boxes) == len(plan.graph)
-    for index, box in enumerate(boxes):
-        assert not any(box.overlaps(other) for other in boxes[:index])

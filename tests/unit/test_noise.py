@@ -9,14 +9,12 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import netlink
 from outcast.emulation import arrivals, link_counters, netem, queues, rtnetlink
-from outcast.emulation.manifest import requested
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, load
-from outcast.experiment.noise import NEVER, PROFILES, between
+from outcast.experiment.noise import NEVER, PROFILES
 from outcast.plan.make import make_plan
 from outcast.plan.noise import HostNoise, Span, Throttle, interval_ns
 from outcast.plan.ports import host_queue, port_rate_bps, switch_queue
-from outcast.view.report.experiment import _noise
 
 CONFIG = Path(__file__).parents[2] / "configs" / "linear-12.yaml"
 SLOT = Span(50_000, 250_000)
@@ -109,10 +107,6 @@ def test_offloads_of_a_profile_give_way_to_what_forbids_them():
     assert resolved(modern).transport.offloads
     assert not resolved(modern, "transport.offloads=false").transport.offloads
     assert not resolved(modern, tcprand).transport.offloads
-
-
-def test_an_interval_reads_as_people_write_it():
-    assert str(between("50us", "250us")) == "50us to 250us"
 
 
 def test_what_hosts_do_is_in_the_plan():
@@ -283,22 +277,3 @@ def test_a_kernel_that_cannot_hold_arrivals_back_is_refused_by_name(monkeypatch)
     monkeypatch.setattr(kernel, "link", refuse)
     with pytest.raises(FeatureMissingError, match=r"noise.interrupts: this kernel lacks ifb.*95"):
         arrivals.hold_back(kernel, "h1-eth0", Span(0, 1))
-
-
-def test_the_report_says_which_noise_a_run_had():
-    whole = resolved("noise.profile=hosts-2011")
-    assert _noise(requested(whole), {"bottleneck.jitter_ns": 760}) == (
-        " Its noise is that of hosts-2011: ports' clocks are off by up to 100 ppm; hosts get at "
-        "most 20,000 interrupts a second; delays at switches vary by up to 760 ns."
-    )
-    modern = "hosts get their arrivals in batches, 2 µs to 64 µs after the first packet of each."
-    assert modern in _noise(requested(resolved("noise.profile=hosts-modern")), {})
-    assert _noise(requested(resolved("noise.profile=exact")), {}) == ""
-    assert _noise({}, {}) == ""
-    # A link with less delay than a switch's latency varies has less of it.
-    short = resolved("noise={profile: exact, switch_latency: 1ms}")
-    assert "by up to 1 ms, at the bottleneck by 5 µs." in _noise(
-        requested(short), {"bottleneck.jitter_ns": 5000}
-    )
-    # What somebody else's manifest says is no reason to fail.
-    assert _noise({"noise.oscillators": "abc"}, {"bottleneck.jitter_ns": "x"}) == ""

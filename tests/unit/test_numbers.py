@@ -5,7 +5,6 @@ import re
 import pytest
 
 from outcast.errors import ConfigError
-from outcast.reproduce import together
 from outcast.reproduce.recipe import load_all
 from outcast.reproduce.result import describe
 from outcast.reproduce.verdict import Verdict
@@ -41,43 +40,6 @@ def test_a_mark_that_names_no_result_is_refused_with_the_page():
         numbers.filled("<!--=P33-->1<!--/-->", {"P3": "1"}, "page.md")
 
 
-def test_results_are_read_from_the_folder(tmp_path):
-    folder = tmp_path / "results"
-    folder.mkdir()
-    (folder / "coverage.json").write_text('{"table": {"normal": {"3": {"ours": 0.951}}}}')
-    (folder / "measured.json").write_text(
-        '{"h3": {"command": "c", "state": "s", "table": [["a", "b"], ["1", "2"]],'
-        ' "values": {"x": "7"}}}'
-    )
-    known = numbers.values(folder)
-    assert known["coverage of normal"] == "0.95 to 0.95"
-    assert known["h3"] == "| a | b |\n|---|---|\n| 1 | 2 |"
-    assert (known["h3.x"], known["h3.state"]) == ("7", "s")
-    assert known["states"].splitlines()[-1] == "| h3 | `c` | s |"
-
-
-def test_a_recipe_without_a_result_has_no_number(tmp_path):
-    (tmp_path / "coverage.json").write_text('{"table": {}}')
-    (tmp_path / "measured.json").write_text("{}")
-    known = numbers.values(tmp_path)
-    names = ("P3.1", "P3.state", "P3@exact.1.verdict", "P3.band", "F4.points", "F1:switch 2 us")
-    assert {known[name] for name in names} == {numbers.MISSING}
-    # The recipe has four claims, and no such point.
-    assert not {"P3.99", "F1:switch 2 ms"} & set(known)
-
-
-def test_a_row_under_several_profiles_is_a_table():
-    stored = docs.stored(numbers.ROOT / "docs")[0]
-    under = [
-        stored.model_copy(update={"profile": noise, "noise": noise})
-        for noise in ("exact", "jitter")
-    ]
-    table = numbers.band_table(together.rows(under)).splitlines()
-    assert table[0].startswith(f"| noise | {stored.claims[0].text} |")
-    assert [line.split(" | ")[0] for line in table[2:]] == ["| `exact`", "| `jitter`"]
-    assert table[2].count(" | ") == 2
-
-
 def test_the_findings_name_every_claim_that_is_contradicted():
     rows = docs.judged(numbers.ROOT / "docs")
     page = (numbers.ROOT / "docs/findings.md").read_text(encoding="utf-8")
@@ -91,55 +53,6 @@ def test_the_findings_name_every_claim_that_is_contradicted():
     of_our_own = {name for name in names if name.startswith(numbers.OUR_OWN)}
     assert names - of_our_own
     assert {"claims contradicted", *of_our_own} <= set(numbers.named(page))
-
-
-def test_claims_by_verdict_are_those_of_sources_with_the_configurations_own_noise():
-    stored = docs.stored(numbers.ROOT / "docs")[0]
-    claim = stored.claims[0].model_copy(update={"verdict": Verdict.INCONCLUSIVE, "p": None})
-    made = [
-        stored.model_copy(update={"id": name, "profile": profile, "claims": [claim]})
-        for name, profile in (("P3", None), ("P3", "exact"), ("F1", None))
-    ]
-    rows = together.judge(made)
-    head, _, *lines = numbers.of_verdict(rows, Verdict.INCONCLUSIVE).splitlines()
-    assert head == "| figure | claim | rule | measured |"
-    (line,) = lines
-    assert line.startswith(f"| [P3](reproduction-p.md#p3) | {claim.text} | {claim.rule} | ")
-    assert len(numbers.of_verdict(rows, Verdict.CONTRADICTED).splitlines()) == 2
-
-
-def test_claims_that_turn_are_contradicted_with_one_of_two_kinds_of_noise():
-    stored = docs.stored(numbers.ROOT / "docs")[0]
-
-    def row(name: str, profile: str | None, *verdicts: Verdict) -> together.Row:
-        claims = [
-            stored.claims[0].model_copy(update={"text": str(n), "verdict": each, "p": None})
-            for n, each in enumerate(verdicts)
-        ]
-        return together.judge(
-            [stored.model_copy(update={"id": name, "profile": profile, "claims": claims})]
-        )[0]
-
-    no, yes, open_ = Verdict.CONTRADICTED, Verdict.REPRODUCED, Verdict.INCONCLUSIVE
-    rows = [
-        row("P3", None, no, yes, no, yes, open_),
-        row("P3", "jitter", yes, no, no, open_, no),
-        row("P2", None, no),
-        row("P2", "exact", yes),
-        row("F1", None, no),
-        row("F1", "jitter", yes),
-    ]
-    _, _, *lines = numbers.turned(rows, "jitter").splitlines()
-    assert [line.split(" | ")[1] for line in lines] == ["0", "1", "4"]
-    assert lines[0].split(" | ")[2].startswith("contradicted: ")
-    assert lines[0].split(" | ")[3].startswith("reproduced: ")
-
-
-def test_the_state_of_a_value_is_that_of_its_row():
-    known = {"F1.state": "s", "P3@exact.state": "t"}
-    names = ("F1:switch 0.1 us.least", "F1.points", "P3@exact.1.value", "F1.state", "coverage")
-    states = [numbers.state_of(name, known) for name in names]
-    assert states == ["F1.state", "F1.state", "P3@exact.state", None, None]
 
 
 def test_every_point_of_a_row_has_its_value_and_the_range_of_its_runs():
@@ -204,10 +117,6 @@ def test_a_page_has_no_number_by_hand(page):
     text = page.read_text(encoding="utf-8")
     hint = "a mark takes it from a result; else see CONTRIBUTING.md, Numbers in the docs"
     assert numbers.by_hand(text) == [], hint
-
-
-def test_every_page_that_is_not_looked_at_is_there():
-    assert all((numbers.ROOT / name).exists() for name in numbers.NOT_LOOKED_AT)
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,10 @@ import pytest
 
 from outcast.analysis.compiled import Array
 from outcast.view.palette import (
-    BLUE,
-    GREEN,
     SERIES,
     VERMILION,
     class_colours,
     group_colours,
-    port_colours,
-    ramp,
     shaded,
 )
 
@@ -53,15 +49,6 @@ def test_kinds_are_told_apart(sight):
         assert np.linalg.norm(seen[one] - seen[other]) > 15, (one, other)
 
 
-@pytest.mark.parametrize("sight", SIGHTS)
-@pytest.mark.parametrize("colour", [BLUE, VERMILION, GREEN])
-def test_a_ramp_goes_from_light_to_dark(sight, colour):
-    light = [lab(SIGHTS[sight] @ linear(shade))[0] for shade in ramp(12, colour)]
-    assert light == sorted(light, reverse=True)
-    assert min(-np.diff(light)) > 3
-    assert ramp(1, colour) == [colour]
-
-
 def test_thirteen_flows_are_told_apart():
     classes = group_colours(["2-hop", "6-hop"], "2-hop")
     groups = {0: "2-hop", **dict.fromkeys(range(1, 13), "6-hop")}
@@ -73,12 +60,6 @@ def test_thirteen_flows_are_told_apart():
     assert min(abs(np.diff(light))) > 15
 
 
-def test_more_flows_than_shades_begin_again():
-    colours = shaded(dict.fromkeys(range(20), "all"), group_colours(["all"], None))
-    assert len(set(colours.values())) == 16
-    assert colours[0] == colours[16]
-
-
 def test_only_the_marked_group_has_vermilion():
     assert group_colours(["bbr", "cubic", "dctcp"], "cubic") == {
         "bbr": SERIES[0],
@@ -87,13 +68,3 @@ def test_only_the_marked_group_has_vermilion():
     }
     assert group_colours(["bbr", "cubic"], None)["bbr"] == VERMILION
     assert group_colours([], None) == {}
-
-
-def test_ports_of_one_class_differ():
-    colours = port_colours(
-        {"a": ["2-hop"], "b": ["6-hop"], "c": ["6-hop"], "d": []},
-        group_colours(["2-hop", "6-hop"], "2-hop"),
-    )
-    assert colours["a"] == VERMILION
-    assert {colours["b"], colours["c"]} == {*ramp(2)}
-    assert len(set(colours.values())) == 4

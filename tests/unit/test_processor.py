@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from outcast.api import guest
-from outcast.engines import doctor
 from outcast.engines.virtual import VirtualEngine
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment, load
@@ -32,16 +31,3 @@ def test_whatever_makes_or_boots_the_guest_says_so():
     ):
         with pytest.raises(FeatureMissingError, match=SAID):
             needs_guest()
-
-
-def test_auto_goes_on_with_the_other_engine(capsys):
-    guest.provide(Planned(experiment("auto")), progress=True)
-    assert SAID.partition(",")[0] in " ".join(capsys.readouterr().err.split())
-
-
-def test_the_doctor_names_it():
-    diagnosis = doctor.diagnose(None)
-    finding = next(f for f in diagnosis.findings if f.feature == "virtual engine's processor")
-    assert not finding.present
-    assert SAID in finding.remedy
-    assert not diagnosis.engines["virtual"]

@@ -1,17 +1,11 @@
 """Programs of a configuration: what is asked, planned, started, and found in the captures."""
 
-import base64
-import errno
 import json
-import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,15 +15,14 @@ from hypothesis import strategies as st
 from outcast import cli, experiment, files
 from outcast.api import guest
 from outcast.emulation import standalone
-from outcast.emulation.commands import Process, SystemCommands
-from outcast.emulation.programs import folders, launch, runner, single
+from outcast.emulation.programs import folders, launch, runner
 from outcast.engines import choice, virtual
 from outcast.engines import programs as before_the_run
 from outcast.engines.guest import world
 from outcast.engines.guest.world import World
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.virtual import VirtualEngine
-from outcast.errors import ConfigError, DeadlineError, FeatureMissingError, RunError
+from outcast.errors import ConfigError, FeatureMissingError
 from outcast.plan import stored
 from outcast.plan.make import make_plan, plan_of_command
 from outcast.plan.programs import Command, fill, with_files
@@ -251,12 +244,6 @@ def test_a_program_that_the_guests_root_lacks_is_refused_with_the_remedy(tmp_pat
     before_the_run.require_command(Command("h1", ("curl",), str(tmp_path), 1), sees)
 
 
-def test_a_loop_of_links_in_the_guests_root_ends(tmp_path):
-    (tmp_path / "a").symlink_to("/b")
-    (tmp_path / "b").symlink_to("/a")
-    assert World(tmp_path).which("a", "/:/bin") is None
-
-
 def test_files_are_taken_into_the_run_directory(tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site/page").write_text("hello", encoding="ascii")
@@ -274,15 +261,6 @@ def test_files_are_taken_into_the_run_directory(tmp_path):
     assert folders.copy_files(folders.program_files(directory, "web"), folder) == {"site/page"}
     assert (folder / "site/page").stat().st_mtime == folders.FILES_TIME_S
     assert folders.copy_files(folders.program_files(directory, "get"), tmp_path / "other") == set()
-
-
-def test_files_that_cannot_be_copied_are_refused(tmp_path):
-    (tmp_path / "links").mkdir()
-    (tmp_path / "links/passwd").symlink_to("/etc/passwd")
-    os.mkfifo(tmp_path / "fifo")
-    for name in ("missing", "links", "fifo"):
-        with pytest.raises(ConfigError, match=r"^programs\.0\.files: .*" + name):
-            before_the_run.require(asked(tmp_path, f"programs.0.files=[{name}]"), None)
 
 
 # --- the runner
@@ -330,65 +308,6 @@ def results(tmp_path: Path) -> list[ExecutionRecord]:
     return [ExecutionRecord.model_validate_json(line) for line in lines]
 
 
-def test_a_runner_whose_disk_is_full_says_so_by_its_status(tmp_path):
-    (tmp_path / "result").symlink_to("/dev/full")
-    runs = run_runner(tmp_path, task(tmp_path, "seq 20 >&2; exit 1"))
-    assert runs.wait(60) == runner.DISK_FULL
-    (tmp_path / "result").unlink()
-    (tmp_path / "result").write_text('{"number": 0, "t_st', encoding="ascii")
-    assert failure(tmp_path, runs) == (
-        "program bad at h1 (sh -c true): the disk that programs write to is full; its last lines: "
-        + " / ".join(map(str, range(11, 21)))
-    )
-
-
-def test_a_runner_that_cannot_say_a_word_tells_that_the_disk_is_full(tmp_path):
-    (tmp_path / "task.json").write_text(json.dumps(task(tmp_path, "true")), encoding="utf-8")
-    with open("/dev/full", "w") as full:
-        words = (tmp_path / name for name in ("task.json", "start", "result"))
-        runs = subprocess.Popen(standalone.command(runner.__name__, *words), stdout=full)
-    assert runs.wait(60) == runner.DISK_FULL
-
-
-def test_who_fills_the_disk_is_named(tmp_path):
-    programs = launch.UserPrograms(SimpleNamespace(scratch=tmp_path))
-    for name, size_bytes in (("small", 10), ("large", 3_000_000)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "data").write_bytes(b"x" * size_bytes)
-        program = SimpleNamespace(name=name, host="h1", argv=("true",))
-        running = launch._Running(program, None, tmp_path / name, tmp_path, tmp_path, frozenset())
-        programs._servers.append(running)
-    with pytest.raises(RunError) as caught, programs._disk_full():
-        raise OSError(errno.ENOSPC, "No space left on device")
-    assert str(caught.value) == (
-        "the disk that programs write to is full; the files of program large at h1 (true) have 3 MB"
-    )
-
-
-def test_the_last_ten_lines_of_a_program_that_failed_are_told(tmp_path):
-    runs = run_runner(tmp_path, task(tmp_path, f"seq 20; echo {'x' * 200}; exit 5"))
-    assert runs.wait(60) == 1
-    said = failure(tmp_path, runs)
-    numbers = " / ".join(map(str, range(12, 21)))
-    assert said.startswith(f"program bad at h1 (sh -c true): exit status 5: {numbers} / xxx")
-    assert said.endswith("x")
-    assert " ... " in said
-    assert len(said) < 300
-
-
-def failure(tmp_path: Path, runs: subprocess.Popen[bytes]) -> str:
-    """What a run says of a program whose runner has ended."""
-    plan = make_plan(asked(tmp_path))
-    program = replace(plan.programs[1], name="bad", host="h1", argv=("sh", "-c", "true"), repeat=1)
-    process = Process("runner", (), runs, tmp_path / "said", tmp_path / "errors")
-    (tmp_path / "errors").touch()
-    running = launch._Running(
-        program, process, tmp_path, tmp_path / "result", tmp_path / "outputs", frozenset()
-    )
-    programs = launch.UserPrograms(SimpleNamespace(scratch=tmp_path))
-    return str(programs._failure(running))
-
-
 def ran(tmp_path: Path, script: str, status: int = 0, **changes: Any) -> list[ExecutionRecord]:
     """The executions of a task whose runner ends with this status."""
     (tmp_path / "result").unlink(missing_ok=True)
@@ -426,14 +345,6 @@ def test_a_client_that_does_not_end_is_ended_with_its_children(tmp_path):
     late = "trap '' TERM; sleep 61 & wait; sleep 62"
     (record,) = ran(tmp_path, late, 1, end_ns=300_000_000)
     assert (record.ended_by, record.status) == ("run", -signal.SIGKILL)
-
-
-def test_a_client_that_was_late_has_no_status_of_success(tmp_path):
-    polite = "trap 'exit 0' TERM; sleep 61 & wait"
-    for limit_ns, end_ns, ended_by in ((300_000_000, 10**11, "limit"), (None, 500_000_000, "run")):
-        late = {"end_ns": end_ns, "time_ns": limit_ns, "allow_failure": True}
-        (record,) = ran(tmp_path, polite, **late)
-        assert (record.ended_by, record.status, record.crash) == (ended_by, -signal.SIGTERM, None)
 
 
 @pytest.mark.parametrize(
@@ -490,60 +401,6 @@ def test_the_plan_of_a_command_has_servers_and_reaches_every_host(tmp_path):
     assert stored.read_plan(tmp_path / "plan.json").command == planned.command
     with pytest.raises(ConfigError, match="--host: no host 'h9'; allowed are h1"):
         plan_of_command(plan, "h9", ["true"], "/work", 10**9)
-
-
-class Spawned:
-    """Starts a script in place of the command, in our own network namespace."""
-
-    def __init__(self, script: str) -> None:
-        self.script = script
-        self.argv: Sequence[str] = ()
-        self.real = SystemCommands()
-
-    def spawn(self, name: str, argv: Sequence[str], **options: Any) -> Process:
-        self.argv = argv
-        return self.real.spawn(
-            name, ["sh", "-c", self.script], stdout=options["stdout"], stderr=options["stderr"]
-        )
-
-
-def execute(
-    tmp_path: Path, script: str, within_ns: int = 60 * 10**9
-) -> tuple[bytes, bytes, Sequence[str], list[int]]:
-    events: list[Any] = []
-    spawned = Spawned(script)
-    command = Command("h1", ("ls", "-l"), "/usr", within_ns)
-    try:
-        run = SimpleNamespace(
-            scratch=tmp_path,
-            commands=spawned,
-            netns=lambda host: 0,
-            emit=events.append,
-            experiment=SimpleNamespace(seed=7),
-            is_virtual=False,
-        )
-        single.execute(run, command, lambda: None)
-    finally:
-        spawned.real.end_all()
-    out, err = (
-        b"".join(base64.b64decode(e["data"]) for e in events if e.get("stream") == stream)
-        for stream in ("out", "err")
-    )
-    return out, err, spawned.argv, [e["status"] for e in events if e["event"] == "ended"]
-
-
-def test_a_commands_output_and_status_are_passed_on(tmp_path):
-    script = "printf 'a\\0b\\377'; sleep 0.1; echo no >&2; exit 9"
-    out, err, argv, status = execute(tmp_path, script)
-    assert (out, err, status) == (b"a\0b\xff", b"no\n", [9])
-    assert argv[:3] == ["env", "--ignore-environment", "--chdir=/usr"]
-    assert "OUTCAST_SEED=7" in argv
-    assert argv[-2:] == ["/usr/bin/ls", "-l"] or argv[-2:] == ["/bin/ls", "-l"]
-
-
-def test_a_command_that_takes_too_long_is_ended(tmp_path):
-    with pytest.raises(DeadlineError, match=r"waited 0.2 s for the end of ls -l"):
-        execute(tmp_path, "sleep 60", within_ns=200_000_000)
 
 
 @pytest.mark.parametrize(

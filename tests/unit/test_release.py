@@ -6,7 +6,6 @@ import importlib.util
 import json
 import re
 import subprocess
-import tomllib
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -14,10 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
 import outcast
-from outcast import cli
 from outcast.engines import shipped
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root.cache import Root
@@ -77,46 +74,6 @@ def named_by_messages() -> set[str]:
     """The pages that the text of the program names."""
     texts = (path.read_text(encoding="utf-8") for path in (ROOT / "outcast").rglob("*.py"))
     return {page for text in texts for page in re.findall(r"\bdocs/([\w./-]+\.md)\b", text)}
-
-
-def test_help_ends_with_the_folder_of_the_pages():
-    shown = CliRunner().invoke(cli.whole, ["--help"]).output
-    folder = Path(shown.splitlines()[-1].strip())
-    assert all((folder / page).is_file() for page in named_by_messages())
-
-
-def test_an_installed_wheel_finds_its_pages(tmp_path, monkeypatch):
-    """The wheel's code stands without docs/ beside it, and its pages in share/doc."""
-    site = tmp_path / "lib" / "site-packages"
-    record = site / "outcast_testbed-9.dist-info"
-    record.mkdir(parents=True)
-    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: outcast-testbed\nVersion: 9\n")
-    (record / "RECORD").write_text("../../share/doc/outcast/limits.md,,\n")
-    pages = tmp_path / "share/doc/outcast"
-    monkeypatch.setattr(cli, "__file__", str(site / "outcast/cli/__init__.py"))
-    monkeypatch.syspath_prepend(str(site))
-    assert cli.pages_folder() is None
-    pages.mkdir(parents=True)
-    (pages / "limits.md").touch()
-    assert cli.pages_folder() == pages
-
-
-def test_nothing_tells_users_to_install_the_other_program():
-    """On the Python package index `outcast` is somebody else's."""
-    texts = (*(ROOT / "outcast").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md")
-    wrong = re.compile(r"pip install\s+(?:-\S+ )*['\"]?outcast(?![\w-])")
-    told = {path.name for path in texts if wrong.search(path.read_text(encoding="utf-8"))}
-    assert told == {"install.md"}  # which says not to
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        project = tomllib.load(file)["project"]
-    assert project["name"] == cli.PROJECT == bill_of_materials.PROJECT
-    extras = (*(ROOT / "outcast").rglob("*.py"), ROOT / "docs" / "install.md")
-    named = {
-        extra
-        for path in extras
-        for extra in re.findall(rf"'{cli.PROJECT}\[(\w+)\]'", path.read_text(encoding="utf-8"))
-    }
-    assert named == {"dask", "realtime"} <= set(project["optional-dependencies"])
 
 
 def test_the_bill_has_every_locked_package_once():
@@ -244,14 +201,3 @@ def test_hosted_ci_runs_what_ci_runs_and_nothing_else():
     (job,) = read(".github/workflows/ci.yml")["jobs"].values()
     assert job["steps"][-1] == {"run": ".ci/run"}
     assert "NOT run on a hosted service" in (ROOT / ".github/workflows/ci.yml").read_text()
-
-
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: str(path.name)
-)
-def test_a_template_is_yaml_with_what_the_site_needs(path):
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if path.parent.name == "ISSUE_TEMPLATE" and path.stem != "config":
-        assert {"name", "description", "body"} <= content.keys()
-        fields = [part["id"] for part in content["body"] if part["type"] != "markdown"]
-        assert len(set(fields)) == len(fields) > 0

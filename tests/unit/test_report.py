@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-import shutil
 import zlib
 from html.parser import HTMLParser
 
@@ -15,15 +14,11 @@ from hypothesis import strategies as st
 
 from outcast.analysis import selection
 from outcast.cli import invoke as outcast
-from outcast.plan import link_words
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.records.summary import TimesSummary
 from outcast.view import report
-from outcast.view.report import losses, markup, timeline
-from outcast.view.report.experiment import sentences, spaced
-from outcast.view.report.packed import GREATEST, Encoding, pack
-from tests import records
+from outcast.view.report import markup, timeline
+from outcast.view.report.packed import Encoding, pack
 from tests.golden.run_directory import analysed_run, with_records
 
 
@@ -56,12 +51,6 @@ def test_packed_numbers_come_back(values, encoding):
     assert unpack(text, rows, column["width"], encoding) == wanted
 
 
-def test_numbers_that_cannot_be_packed():
-    for value in (-1, GREATEST):
-        with pytest.raises(ValueError, match=r"column: values from 0 to 2\^53"):
-            pack({"one": {"column": ("plain", np.array([value]))}})
-
-
 @given(st.data())
 def test_thinning_keeps_drops_and_what_is_near(data):
     size = data.draw(st.integers(1, 3000))
@@ -82,18 +71,6 @@ def test_thinning_keeps_drops_and_what_is_near(data):
     if (near | resent).sum() <= most:
         assert keep[near].all()
     assert keep.sum() <= max(most, (dropped | resent).sum()) + 3
-
-
-def test_thinning_around_one_drop():
-    dropped = np.arange(10_000) == 5_000
-    keep, every = timeline.thin(
-        dropped, np.zeros(dropped.size, bool), np.zeros(dropped.size, np.int64), 1_000
-    )
-    near = timeline.NEAR_PACKETS
-    assert keep[5_000 - near : 5_000 + near + 1].all()
-    away = np.flatnonzero(keep[: 5_000 - near])
-    assert set(np.diff(away)) == {every}
-    assert every == -(-(10_000 - 2 * near - 1) // (1_000 - 2 * near - 1))
 
 
 def columns(made: timeline.Timeline) -> dict[str, dict[str, list[int]]]:
@@ -155,12 +132,6 @@ def test_texts_are_escaped_and_scripts_cannot_be_ended():
         markup.render(markup.element("script", "</script>"))
 
 
-def test_quantities_for_reading():
-    assert [spaced(text) for text in ("5us", "1gbit", "12 packets", "2.5ms", 7, "6056ns")] == [
-        *("5 µs", "1 Gbps", "12 packets", "2.5 ms", "7", "6.056 µs")
-    ]
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> RunDirectory:
     return analysed_run(tmp_path_factory.mktemp("report") / "run", 30_000_000, 9, 6_000)
@@ -213,24 +184,6 @@ def test_the_viewer_takes_the_blackouts_of_the_table(run):
     assert chains["t_start"].is_sorted()
 
 
-@pytest.mark.parametrize("name", ["packets", "queue", "blackouts", "throughput", "flows", "bins"])
-def test_a_table_of_another_kind(run, tmp_path, capsys, name):
-    copy = tmp_path / "copy"
-    shutil.copytree(run.path, copy)
-    pl.DataFrame({"one": [1]}).write_parquet(copy / f"{name}.parquet")
-    assert outcast(["report", str(copy)]) == 2
-    (error,) = capsys.readouterr().err.splitlines()
-    assert f"`outcast analyze {copy}` writes them anew" in error
-
-
-def test_a_configuration_that_is_no_text(run, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(run.path, copy)
-    (copy / "config.yaml").write_bytes(b"\xff\xfe")
-    text = report.write(RunDirectory(copy)).read_text(encoding="utf-8")
-    assert "config.yaml cannot be read" in text
-
-
 def test_distrust_and_warnings_stand_at_the_top(run):
     read = Run(run)
     capture = read.summary.capture.model_copy(update={"trusted": False, "reasons": ["<lost> 5"]})
@@ -241,109 +194,3 @@ def test_distrust_and_warnings_stand_at_the_top(run):
     assert "✗ captures and counters do not agree" in before
     assert "They do not agree: &lt;lost&gt; 5" in before
     assert "Warning: the clock jumped" in before
-
-
-def test_the_utilisation_is_the_summarys(run):
-    read = Run(run)
-    ((port, queue),) = read.summary.queue.items()
-    queues = {port: queue.model_copy(update={"utilisation": 0.4321})}
-    update = {"queue": queues, "start_s": 0.5, "end_s": 2.0}
-    text = report.make(with_records(read, summary=read.summary.model_copy(update=update)))
-    assert f"Used from 0.5 to 2 s: 43.2% of {port}'s rate." in text
-    queues["other"] = queues[port]
-    text = report.make(
-        with_records(read, summary=read.summary.model_copy(update={"queue": queues}))
-    )
-    assert f"43.2% of {port}'s rate, 43.2% of other's rate." in text
-
-
-def test_what_else_was_measured_is_shown_where_it_is_there(tmp_path):
-    directory = analysed_run(tmp_path / "run", 3_000_000, 9, 600)
-    assert {"sockets", "ports", "links", "completions"}.isdisjoint(identities(directory))
-    t = np.arange(5) * 500_000
-    sockets = {"t": t, "flow": [0, 1, 0, 1, 0], "host": ["h2", "h3", "h2", "h3", "h2"]}
-    sockets |= {"unacked": [1] * 5, "notsent_bytes": [0] * 5}
-    written = {
-        "sockets": {**sockets, "cwnd": [10, 4, 5, 3, 2], "srtt_us": [90] * 5, "timeouts": [3] * 5},
-        "ports": {
-            "t": t,
-            "port": ["s1-eth1"] * 5,
-            "backlog_bytes": t // 1000,
-            "drops": t // 10**5,
-            "marks": t,
-        },
-        "links": {
-            **{"port": ["s1-eth1"], "node": ["s1"], "neighbour": ["h1"]},
-            **{"other": [False], "bytes": [12_345_678], "utilisation": [0.5478]},
-        },
-        "completions": {
-            "workload": [0, 0, 1],
-            "kind": ["poisson", "poisson", "incast"],
-            "fct": [2_000_000, None, 7_000_000],
-            "size_bytes": [1000, 2000, 3000],
-        },
-    }
-    for name, columns in written.items():
-        pl.DataFrame(columns).write_parquet(directory.path / f"{name}.parquet")
-    assert set(written) <= set(identities(directory))
-    text = (directory.path / "report.html").read_text(encoding="utf-8").partition("<script")[0]
-    for shown in ("12,345,678", "54.8%", ">no<", "cwnd"):
-        assert (shown in text) == (shown != "cwnd")
-
-
-def identities(directory: RunDirectory) -> list[str]:
-    checker = Checker()
-    checker.feed(report.write(directory).read_text(encoding="utf-8"))
-    return checker.ids
-
-
-def test_a_packet_that_finds_the_queue_empty_is_not_said_to_wait_for_nothing(run):
-    said = markup.render(losses.queue(Run(run)))
-    assert "sojourn when empty" in said
-
-
-def test_the_experiment_in_words(run):
-    read = Run(run)
-    words = " ".join(sentences(read))
-    assert "1 TCP flow (cubic) to h1 over 2 links; 12 TCP flows (cubic) to h1 over 3 links" in words
-    assert "They start together. The run lasts 30 ms." in words
-    assert "They meet at the output" in words
-    assert (
-        "the output s1-eth1 of s1, which is fed by s1-eth2 (2-hop, cubic), s1-eth3 (3-hop, cubic)"
-        in words
-    )
-    assert "(tbf) has room for 16 KB and drains at 1 Gbps" in words
-    link = read.plan.links["s1", "h1"]
-    assert f" Its link has {link_words.settings(link)}. " in words
-
-
-def test_generated_traffic_alone(run):
-    read = Run(run)
-    times = TimesSummary(
-        flows=20, finished=19, mean_ms=2.0, p50_ms=1.5, p95_ms=9.0, p99_ms=9.5, max_ms=9.9
-    )
-    workload = records.completed(
-        kind="incast", flows=20, unfinished=1, goodput_bps=9.5e8, times={"all": times}
-    )
-    of_workload = {"classes": {}, "completions": {"0": workload}}
-    alone = with_records(
-        read,
-        manifest=read.manifest.model_copy(update={"flows": []}),
-        plan=None,
-        summary=read.summary.model_copy(update=of_workload),
-    )
-    text = report.make(alone)
-    assert "20 flows (incast) at 950 Mbps, 1 unfinished" in text
-    assert "<dt>median completion time</dt><dd>1.5 ms</dd>" in text
-    assert "outcast ratio" not in text
-
-
-def test_a_capacity_that_nothing_was_configured_for(run):
-    read = Run(run)
-    port, queue = next(iter(read.summary.queue.items()))
-    unknown = queue.capacity.model_copy(update={"configured": None, "agrees": None})
-    of_port = {port: queue.model_copy(update={"capacity": unknown})}
-    summary = read.summary.model_copy(update={"queue": of_port})
-    text = report.make(with_records(read, summary=summary))
-    assert f"{port} has room for at least {unknown.at_least:,}" in text
-    assert "configured" not in text.split("has room for at least")[1].split("</p>")[0]

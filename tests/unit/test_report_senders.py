@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.cli import invoke as outcast
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.trace import FOLDER
-from outcast.view import report, sender_series
+from outcast.view import sender_series
 from outcast.view.report import timeline
 from tests.golden.run_directory import analysed_run
 from tests.golden.traced import write_trace
@@ -85,51 +84,3 @@ def test_the_page_has_the_series_and_the_causes(traced):
         assert row["seq"] == seq
         assert 0 <= row["t_in"] - traced.read_manifest().traffic.t_start_ns - sent_ns <= 20_000
     assert 0 < sum(got["again"]["known"]) < len(got["again"]["known"])
-
-
-def test_a_long_run_has_thinned_series_and_says_so(traced):
-    made = timeline.make(Run(traced), most_points=1_000)
-    assert len(columns(made)["series"]["t_ns"]) < made.points
-    page = report.make(Run(traced), most_points=1_000)
-    assert f"The series have {made.points:,} points." in page
-    assert "The series have" not in report.make(Run(traced))
-
-
-def test_a_run_without_events_has_no_lanes(traced, tmp_path):
-    run = Run(traced)
-    text = report.make(run)
-    assert 'class="shown-sender"' in text
-    assert "outcast trace" not in text
-    for table in (traced.path / FOLDER).iterdir():
-        table.rename(tmp_path / table.name)
-    try:
-        made = timeline.make(run)
-        assert json.loads(made.header)["senders"] is None
-        assert set(columns(made)) == {"packets", "chains", "again"}
-        text = report.make(run)
-        assert 'class="shown-sender"' not in text
-        assert "outcast trace" not in text
-        # Only the virtual engine makes a run again to the byte.
-        run.__dict__["summary"] = run.summary.model_copy(update={"engine": "virtual"})
-        # A report is written before its run has its name, so it cannot name the directory.
-        assert "<code>outcast trace DIR</code> with this run" in report.make(run)
-    finally:
-        for table in tmp_path.iterdir():
-            table.rename(traced.path / FOLDER / table.name)
-
-
-@pytest.mark.parametrize(
-    ("column", "value"), [("drop_packet", 10**9), ("cause", None), ("flow", None)]
-)
-def test_tables_of_others_give_a_page_or_one_line(traced, capsys, column, value):
-    file = traced.path / FOLDER / "retransmissions.parquet"
-    kept = file.read_bytes()
-    table = pl.read_parquet(file)
-    try:
-        table.with_columns(pl.lit(value, table.schema[column]).alias(column)).write_parquet(file)
-        status = outcast(["report", str(traced.path)])
-    finally:
-        file.write_bytes(kept)
-    told = capsys.readouterr().err
-    assert status == (2 if column == "drop_packet" else 0), told
-    assert len(told.splitlines()) == (status == 2)

@@ -41,16 +41,6 @@ def drawn(name: str, values: Sequence[float], monkeypatch: pytest.MonkeyPatch) -
     return figure
 
 
-@pytest.mark.parametrize("name", ["P13", "T8b", "T15"])
-def test_rates_are_in_mbps(name, monkeypatch):
-    (axes,) = drawn(name, [8e8, 9e8, 10e8], monkeypatch).axes
-    assert axes.get_ylabel().endswith("Mbps")
-    heights = [bar.get_height() for bar in axes.patches] or [
-        float(y) for line in axes.lines for y in np.asarray(line.get_ydata())
-    ]
-    assert heights == pytest.approx([900] * len(heights))
-
-
 def test_bars_of_shares_are_means_as_in_the_verdict(monkeypatch):
     chosen = RECIPES["P-tab2"]
     assert measures.is_logarithmic(chosen.picture.measure or Measure(kind="jain_index"))
@@ -72,56 +62,6 @@ def test_the_findings_numbers_are_read_apart(name, values, monkeypatch):
         labels = [tick.label1.get_text().replace("\N{MINUS SIGN}", "-") for tick in ticks]
         assert [float(label) for label in labels] == [tick.get_loc() for tick in ticks]
         assert not any(a.x1 > b.x0 for a, b in itertools.pairwise(boxes))
-
-
-def test_every_series_is_in_the_legend(monkeypatch):
-    (axes,) = drawn("T11", [1.0, 2.0, 3.0], monkeypatch).axes
-    series = dict.fromkeys(point.series for point in RECIPES["T11"].points)
-    legend = axes.get_legend()
-    assert [text.get_text() for text in legend.get_texts()] == list(series)
-
-
-def test_drops_are_named_by_class_and_not_by_port(analysed):
-    run = Run(analysed)
-    ports = [port for record in run.manifest.bottlenecks for port in record.ingress]
-    for name in ("P10", "P12"):
-        figure, chosen = Figure(), RECIPES[name]
-        PICTURES[chosen.picture.kind](figure, chosen, {chosen.points[0].label: [run]})
-        words = " ".join(
-            text
-            for axes in figure.axes
-            for text in (axes.get_title(), *(tick.get_text() for tick in axes.get_yticklabels()))
-        )
-        assert not any(port in words for port in ports)
-    labels = [tick.get_text() for tick in figure.axes[-1].get_yticklabels()]
-    assert "output" in labels or len(figure.axes) == 1
-
-
-def test_the_legend_of_curves_stands_above_them(analysed):
-    run, chosen = Run(analysed), RECIPES["W5"]
-    figure = Figure()
-    PICTURES["flow_curves"](figure, chosen, {chosen.points[0].label: [run]})
-    (axes,) = figure.axes
-    greatest = max(float(np.asarray(line.get_ydata()).max()) for line in axes.lines)
-    assert axes.get_ylim()[1] > 1.2 * greatest
-    legend = axes.get_legend()
-    assert len(legend.get_texts()) == len(run.hops)
-
-
-def test_own_findings_are_drawn_with_a_panel_for_each_place(monkeypatch):
-    figure = drawn("F1", [0.5, 1.0, 2.0], monkeypatch)
-    places = dict.fromkeys(point.series for point in RECIPES["F1"].points)
-    assert [axes.get_title() for axes in figure.axes] == list(places)
-    units = [axes.get_xlabel() for axes in figure.axes]
-    assert units == ["us", "us", "us", "ppm"]
-    for axes in figure.axes:
-        assert float(np.asarray(axes.lines[-2].get_ydata())[0]) == pytest.approx(1)
-
-
-def test_chains_are_drawn_over_losses_of_every_run(monkeypatch):
-    (axes,) = drawn("F2", [0.5, 1.0, 2.0], monkeypatch).axes
-    dots = sum(len(np.asarray(line.get_xdata())) for line in axes.lines[:-2])
-    assert dots == 3 * len(RECIPES["F2"].points)
 
 
 def test_shares_over_time_are_those_of_the_run(analysed):

@@ -11,7 +11,6 @@ import pytest
 from controllers import entries, routes
 from controllers.graph import GraphError, loads
 from outcast import experiment
-from outcast.cli import invoke
 from outcast.emulation import forwarding, rtnetlink
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.networks import resolve
@@ -110,16 +109,6 @@ def test_a_stored_plan_has_routers_and_ways(tmp_path):
     for node in (*plan.hosts, *plan.routers):
         assert list(again.subnets.routes(node)) == list(plan.subnets.routes(node))
     assert again.path("h3", "h1") == list(plan.flows[0].return_path)
-
-
-def test_topo_shows_ports_and_routes(capsys, tmp_path):
-    assert invoke(["topo", str(EXAMPLE), "--all"]) == 0
-    told = capsys.readouterr().out
-    assert "routed: 4 hosts, 2 switches, 3 routers, " in told
-    assert "    r1-eth0  10.1.255.1/16\n" in told
-    assert "    to 10.1.0.2/32 by 10.3.255.1\n" in told
-    assert invoke(["topo", str(EXAMPLE), "--dot"]) == 0
-    assert '"r1" [shape=circle];' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from outcast.emulation.sampling import (
     series_of,
     socket_request,
 )
-from outcast.errors import InputError, RunError
+from outcast.errors import RunError
 from outcast.experiment import load
 from outcast.plan.make import make_plan
 from outcast.records.samples import Sample, SamplesWriter, read_samples
@@ -194,26 +194,3 @@ def test_what_is_written_is_read_back(tmp_path_factory, sources_and_batches):
     assert found.sources == tuple(sources)
     assert found.samples == tuple(sample for batch in batches for sample in batch)
     assert [file.name for file in path.parent.iterdir()] == ["a.zst"]
-
-
-def test_a_failed_run_leaves_no_file(tmp_path):
-    def fail() -> None:
-        with SamplesWriter(tmp_path / "a.zst", 1, []):
-            raise ValueError
-
-    with pytest.raises(ValueError):  # noqa: PT011
-        fail()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_damage_is_told_in_one_line(tmp_path):
-    path = tmp_path / "a.zst"
-    with SamplesWriter(path, 1, ["0"]) as writer:
-        writer.write([Sample(1, 0, bytes(range(256)) * 40)])
-    whole = path.read_bytes()
-    for broken in (b"", b"nothing", whole[: len(whole) // 2]):
-        path.write_bytes(broken)
-        with pytest.raises(InputError, match=r"a\.zst: no file of samples"):
-            read_samples(path)
-    with pytest.raises(InputError, match="no file of samples"):
-        read_samples(tmp_path / "none.zst")

@@ -1,10 +1,7 @@
 """What each class of service sent, lost and waited, from the captures and by the kernel."""
 
-import io
-
 import numpy as np
 import pytest
-from rich.console import Console
 
 from outcast.analysis import analyze
 from outcast.errors import InputError
@@ -12,11 +9,9 @@ from outcast.records.counters import Counters, PortCounters
 from outcast.records.effective import service_classes_of
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.view import figures, listings, report, summary_words
-from outcast.view.terminal import tables
+from outcast.view import listings, report, summary_words
 from tests.golden import model
 from tests.golden.run_directory import analysed_run, write_run
-from tests.unit import seen
 
 EFFECTIVE = {
     "ports.0": "s1-eth2",
@@ -77,12 +72,6 @@ def with_own(directory: RunDirectory, before: dict[str, int], after: dict[str, i
     )
 
 
-def text_of(directory: RunDirectory) -> str:
-    stream = io.StringIO()
-    Console(file=stream, width=100).print(tables.everything(Run(directory)))
-    return stream.getvalue()
-
-
 def test_classes_are_known_by_what_the_kernel_showed():
     assert service_classes_of(EFFECTIVE, "s1-eth1") == {"rest": None, "fast": (8, 46)}
     assert service_classes_of(EFFECTIVE, "s1-eth9") == {}
@@ -111,34 +100,6 @@ def test_each_class_has_its_packets_drops_rate_and_queueing(directory):
     assert rest.packets + fast.packets == sum(part.packets for part in run.summary.drops.values())
     for part in (rest, fast):
         assert part.counted == part.captured
-
-
-def test_the_figure_has_bars_of_what_the_table_says(directory):
-    analyze(directory)
-    run = Run(directory)
-    figure = figures.figure(run, "service")
-    classes = (run.summary.queue["s1-eth1"].classes or {}).values()
-    heights = [[bar.get_height() for bar in axes.patches] for axes in figure.axes]
-    assert heights[0] == [part.rate_bps / 1e6 for part in classes]
-    assert heights[1] == [100 * part.dropped / part.packets for part in classes]
-    waits = [part.queueing_ms for part in classes]
-    assert heights[2] == [
-        *(wait.p50 for wait in waits if wait is not None),
-        *(wait.p99 for wait in waits if wait is not None),
-    ]
-    assert [tick.get_text() for tick in figure.axes[2].get_xticklabels()] == ["rest", "fast"]
-    assert not seen.faults(figure)
-    assert not seen.faults(figures.figure(run, "service"))
-
-
-def test_the_terminal_and_the_report_have_a_row_for_each(directory):
-    analyze(directory)
-    text = text_of(directory)
-    assert "8, 46" in text
-    assert "the kernel counted the same packets and drops of each class" in " ".join(text.split())
-    page = report.make(Run(directory))
-    assert "Classes of service" in page
-    assert "In the whole run the kernel counted the same" in page
 
 
 def test_other_counts_of_the_kernel_are_told(directory):

@@ -356,14 +356,6 @@ def test_broken_captures(run, change, said, capsys):
     assert not run.summary.exists()
 
 
-def test_the_table_names_classes_ports_and_trust(run, capsys):
-    assert outcast(["analyze", str(run.path)]) == 0
-    text = capsys.readouterr().out
-    for word in ("2-hop", "3-hop", "time-", "Jain"):
-        assert word in text
-    assert "captures and counters agree: " in text
-
-
 def held_link(tried_again: int) -> model.Traffic:
     """Flow 0 sends back to back for 90 ms. Some of five others send their first packet again."""
     frame_ns = 12_112
@@ -557,15 +549,6 @@ def test_a_summary_of_other_flows_is_refused_in_one_line(run, capsys, change, sa
     assert refused.count("\n") == 1
     with pytest.raises(InputError):
         _ = Run(run).groups
-
-
-def test_figures_have_room_for_every_sender(run):
-    run.config.write_text(
-        run.config.read_text().replace("analysis: {", "analysis: {group_by: sender, ")
-    )
-    assert outcast(["analyze", str(run.path)]) == 0
-    assert len(Run(run).groups) == 13
-    assert (run.path / "classes.png").exists()
 
 
 def test_a_check_that_failed_after_the_traffic_keeps_the_run(run):

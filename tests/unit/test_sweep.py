@@ -9,27 +9,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pytest
 
-from outcast import cli, experiment, files
+from outcast import cli, experiment
 from outcast.engines import ledger
 from outcast.engines.ledger import ProcessMark
 from outcast.errors import BusyError, ConfigError
-from outcast.plan.make import make_plan
 from outcast.records import verify
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.sweep import dataset, plan, runner
-from outcast.sweep import task as tasks
 from outcast.sweep.pool import LocalPool
 from outcast.sweep.process import RunProcess
 from outcast.sweep.runner import Result
 from outcast.sweep.scheduler import Limits, Progress
 from outcast.sweep.store import SweepDirectory, locked, other_key, problems
-from outcast.sweep.task import RUN_BYTES, Ended, Failure, Task
+from outcast.sweep.task import Task
 from tests import quick_sweeps
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
@@ -208,34 +205,6 @@ def test_a_killed_worker_leaves_nothing_in_the_ledger(tmp_path, monkeypatch):
     assert [page.file for page in ledger.read_entries(tmp_path / "ledger")] == [mine.file]
 
 
-@pytest.mark.parametrize(
-    ("script", "is_full", "said"),
-    [
-        ("exit 1", True, "{}: No space left on device"),
-        ("kill -KILL $$", False, "the run's process ended with signal 9, as where memory "),
-    ],
-)
-def test_why_a_worker_ended(tmp_path, monkeypatch, script, is_full, said):
-    worker = subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE)
-    worker.wait()
-    monkeypatch.setattr(files, "is_full", lambda folder: is_full and folder == tmp_path)
-    ended = RunProcess(task("one"), tmp_path, worker, time.monotonic()).poll()
-    assert ended.failure.message.startswith(said.format(tmp_path))
-
-
-def test_a_table_of_the_future_is_made_anew(tmp_path):
-    """The clock was set back, and a run was analysed again since."""
-    result, _ = sweep(planned(tmp_path), tmp_path / "out")
-    table, first = tmp_path / "out/runs.parquet", result.progress
-    assert first.finished == 4
-    before = dataset.load(tmp_path / "out").runs
-    pl.DataFrame({"run": before["run"], "stale": 1}).write_parquet(table)
-    assert "stale" in dataset.load(tmp_path / "out").runs.columns
-    ahead_s = time.time() + 3600
-    os.utime(table, (ahead_s, ahead_s))
-    assert dataset.load(tmp_path / "out").runs.equals(before)
-
-
 def test_a_run_that_is_not_made_again_is_no_result(tmp_path):
     wanted, out = planned(tmp_path), tmp_path / "out"
     result, _ = sweep(wanted, out)
@@ -321,15 +290,6 @@ def test_the_deadline_stops_in_order(tmp_path):
     result, _ = sweep(planned(tmp_path), tmp_path / "out", limits=Limits(deadline_s=0.01), jobs=1)
     assert "deadline" in result.progress.stopped
     assert len(result.progress.waiting) >= 3
-
-
-def test_runs_of_different_kernels_are_told_apart(tmp_path):
-    wanted = planned(tmp_path)
-    result, quiet = sweep(wanted, tmp_path / "out")
-    assert quiet.notes == []
-    result.directory.run(wanted.runs[0].point.name).seal(kernel={"sha256": "0123"})
-    _, quiet = sweep(wanted, tmp_path / "out", resume=True)
-    assert "1 by outcast 0 with kernel 0123, 3 by outcast 0 with kernel unknown" in quiet.notes[0]
 
 
 def test_two_sweeps_in_one_folder_are_refused(tmp_path):
@@ -434,28 +394,11 @@ def test_runs_wait_for_memory_but_one_always_starts(tmp_path):
     short.stop()
 
 
-def test_an_executor_that_is_not_there_is_a_failure_in_words(tmp_path, pool):
-    pool.start(task("a"), tmp_path / "a")
-    ended: list[Ended] = []
-    wait_for(lambda: bool(ended.extend(pool.poll()) or ended), "its end")
-    failure = ended[0].failure
-    assert isinstance(failure, Failure)
-    assert failure.kind == "ConfigError"
-
-
 def test_the_time_left_comes_from_the_runs_so_far():
     progress = Progress(total=10, finished_before=2)
     assert progress.eta_s(2) is None
     progress.finished, progress.wall_s = 2, [3.0, 5.0]
     assert progress.eta_s(2) == pytest.approx(6 * 4 / 2)
-
-
-def test_a_large_network_needs_more_memory(tmp_path):
-    (run, *_) = planned(tmp_path).runs
-    built = make_plan(run.experiment)
-    assert run.memory_bytes == tasks.memory_bytes(built) == RUN_BYTES
-    many = SimpleNamespace(ends=range(10_000), capture_ports=("s1-eth1",))
-    assert tasks.memory_bytes(many) > 2**31
 
 
 def test_a_point_that_cannot_be_built_is_refused_before_anything_runs(tmp_path):
@@ -490,23 +433,6 @@ def test_the_plan_is_shown_and_nothing_run(faked, tmp_path, capsys):
     assert "4 runs into" in out
     assert "queue.limit: 16KB, 64KB" in out
     assert not out_folder.exists()
-
-
-def test_what_is_told_before_runs_is_in_the_plan_once(faked, tmp_path, capsys):
-    argv = [str(faked), "--dry-run", "--set", "duration=130s", "-o", str(tmp_path / "out")]
-    status, out, _ = invoke(capsys, *argv)
-    (line,) = [line for line in out.splitlines() if line.startswith("note")]
-    assert status == 0
-    assert line.startswith("note, of 4 points: the duration, 130s, is outside the tested envelope")
-
-
-def test_a_configuration_without_a_sweep_is_told_so(faked, tmp_path, capsys):
-    alone = tmp_path / "alone.yaml"
-    alone.write_text(faked.read_text().partition("sweep:")[0])
-    status, out, err = invoke(capsys, str(alone), "--dry-run", "-o", str(tmp_path / "out"))
-    assert (status, "1 point" in out) == (0, True)
-    (line,) = err.strip().splitlines()
-    assert line.startswith(f"note: {alone} has no `sweep:`, so this is one point; --set sweep.")
 
 
 def test_files_of_finished_runs_are_hashed_once(faked, tmp_path, capsys, monkeypatch):
@@ -567,26 +493,6 @@ def test_shards_make_each_run_once_and_merge_to_the_same_dataset(faked, tmp_path
     assert not (tmp_path / "damaged").exists()
 
 
-def test_a_merge_that_fails_leaves_nothing(faked, tmp_path, capsys):
-    status, _, err = invoke(capsys, str(faked), "-o", str(tmp_path / "made"))
-    assert status == 0, err
-    merging = ["--merge", str(tmp_path / "made"), "-o", str(tmp_path / "merged")]
-    run = RunDirectory(next((tmp_path / "made/runs").iterdir()))
-    with (run.path / "added").open("wb") as added:
-        added.truncate(2**42)
-    status, _, err = invoke(capsys, str(faked), *merging)
-    assert (status, "MB are free" in err) == (2, True), err
-    (run.path / "added").unlink()
-    # A manifest that names fewer files does not hide that one is missing.
-    manifest = json.loads(run.manifest.read_text())
-    del manifest["files"]["summary.json"]
-    run.manifest.write_text(json.dumps(manifest))
-    run.summary.unlink()
-    status, _, err = invoke(capsys, str(faked), *merging)
-    assert (status, "no summary.json" in err) == (2, True), err
-    assert not (tmp_path / "merged").exists()
-
-
 @pytest.mark.parametrize(
     ("name", "options", "status", "said"),
     [
@@ -609,35 +515,9 @@ def test_how_it_ends_is_its_exit_status(faked, tmp_path, capsys, name, options, 
     assert (ended, said in err.splitlines()[-1]) == (status, True), err
 
 
-def test_realtime_runs_are_not_given_to_dask(faked, monkeypatch, capsys):
-    chosen = SimpleNamespace(name="realtime")
-    monkeypatch.setattr("outcast.engines.choice.choose", lambda each: chosen)
-    status, _, err = invoke(capsys, str(faked), "--scheduler", "tcp://127.0.0.1:1")
-    assert (status, "realtime runs share no machine" in err) == (2, True)
-
-
 def test_a_folder_that_is_no_store_keeps_what_is_in_it(tmp_path):
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "unfinished/thesis.txt").write_text("mine")
     with pytest.raises(ConfigError, match="did not make this folder, and unfinished is in it"):
         locked(tmp_path).__enter__()
     assert [path.name for path in tmp_path.rglob("*")] == ["unfinished", "thesis.txt"]
-
-
-def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
-    (tmp_path / "precious").write_text("mine")
-    (tmp_path / "sweep").mkdir()
-    (tmp_path / "sweep/.lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(ConfigError, match="symbolic links"):
-        locked(tmp_path / "sweep").__enter__()
-    assert (tmp_path / "precious").read_text() == "mine"
-
-
-def test_a_failed_run_is_named_where_it_is_kept(tmp_path):
-    directory = SweepDirectory(tmp_path)
-    kept = directory.attempt("a") / "run.failed"
-    kept.mkdir(parents=True)
-    directory.reject("a", Failure("RunError", f"it failed ({kept})"), 1)
-    (failure,) = directory.failures().values()
-    assert failure.message == f"it failed ({tmp_path / 'failed/a/run.failed'})"
-    assert (tmp_path / "failed/a/run.failed").is_dir()

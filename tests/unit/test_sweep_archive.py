@@ -13,10 +13,6 @@ import pytest
 
 from outcast.cli import invoke as main
 from outcast.engines import ledger
-from outcast.records.counters import Cause
-from outcast.records.port_summaries import LossSummary
-from outcast.sweep import dataset, packing
-from outcast.sweep.store import SweepDirectory
 from tests import quick_sweeps, zips
 
 TEXT = """
@@ -125,20 +121,6 @@ def test_a_reviewer_makes_it_again(packed, made, place, capsys):
     assert len({table.read_bytes() for table in tables}) == 1
 
 
-def test_a_sweep_of_kinds_and_durations_is_made_again(place, capsys):
-    """Another kind refuses the first one's keys, and a short run the usual bin."""
-    text = TEXT.replace("TRACE, repeat: true", "a.csv").replace("kind: tbf", "kind: red")
-    kinds = "  queue.kind: [red, pfifo]\n  duration: [5ms, 1s]\n"
-    text = text.partition("sweep:")[0].replace("analysis: {bin: 10ms}", f"sweep:\n{kinds}")
-    (place / "a.csv").write_text(TRACE)
-    (place / "mine.yaml").write_text(text)
-    assert main(["sweep", "mine.yaml", "-o", "sweep"]) == 0
-    assert main(["pack", "sweep", "-o", "sweep.zip"]) == 0
-    status, out, err = answer(capsys, "replay", "sweep.zip", "--runs", "all")
-    assert (status, out.split(",")[0]) == (0, "equal: 8 of 8 runs"), err
-    assert main(["sweep", "mine.yaml", "--resume", "-o", "sweep"]) == 0
-
-
 def test_what_differs_is_named(packed, capsys):
     def change(held: dict[str, bytes]) -> None:
         name = next(name for name in held if name.endswith("/summary.json"))
@@ -150,31 +132,6 @@ def test_what_differs_is_named(packed, capsys):
     assert status == 1
     assert ": outcast_ratio: 77.0 there, " in out
     assert "not equal: 1 differences in 1 runs; 8 of 8 runs made again" in err
-
-
-def test_a_copy_of_a_users_file_that_differs_is_named(packed, capsys):
-    changed = TRACE.replace("50,20", "50,10").encode()
-    file = edited(packed, lambda held: held.update({"sweep/traces/a.csv": changed}))
-    status, out, err = answer(capsys, "replay", file, "--runs", "all")
-    assert (status, out.count(": sources/a.csv: ")) == (1, 4), out
-    assert "not equal: 4 differences in 4 runs" in err
-
-
-def test_a_cause_that_only_a_run_left_out_has_is_no_difference(sweep, place):
-    there, here = SweepDirectory(sweep), SweepDirectory(place / "here")
-    *others, last = [point.name for point in dataset.planned_points(there)]
-    for name in [*others, last]:
-        file = there.run(name).summary
-        causes: dict[Cause, int] = {} if name == last else {"link": 7}
-        losses = LossSummary(total=7, bottleneck=7, elsewhere=0, causes=causes, ports={})
-        held = json.loads(file.read_text()) | {"losses": losses.model_dump()}
-        file.write_text(json.dumps(held))
-    shutil.copytree(sweep, here.path)
-    for name in others:
-        shutil.rmtree(here.run(name).path)
-    stored = dataset.build(there)
-    assert stored.runs["losses.causes.link"].to_list()[-2:] == [7, 0]
-    assert not packing.compare(there, here, [last], stored).differing
 
 
 def test_claims_are_run(sweep, place, capsys):
@@ -303,20 +260,3 @@ def test_hostile_archives_are_refused(change, words, packed, place, capsys):
     assert words in err
     assert "Traceback" not in err
     assert not any((place / "scratch").iterdir())
-
-
-def test_verbs_of_runs_refuse_a_sweep(packed, capsys):
-    status, _, err = answer(capsys, "whatif", packed, "--packet", "0", "--fate", "drop")
-    assert (status, "holds a sweep" in err) == (2, True)
-    damaged = packed.with_name("damaged.zip")
-    damaged.write_bytes(packed.read_bytes()[:-100])
-    assert answer(capsys, "replay", damaged)[0] == 2
-    status, _, err = answer(capsys, "replay", "no-such.zip", "--runs", "1")
-    assert (status, err) == (2, "outcast: no-such.zip: there is no such file")
-    zips.written(damaged, zips.contents(packed) | {"outcast.json": b"[]"})
-    status, _, err = answer(capsys, "replay", damaged)
-    assert (status, err.partition("outcast.json: ")[2]) == (
-        2,
-        "the file: a mapping of keys is needed",
-    )
-    assert answer(capsys, "replay", packed, "--runs", "0")[0] == 2

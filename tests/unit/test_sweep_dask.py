@@ -1,6 +1,5 @@
 """Sweeps on Dask: a real scheduler, real workers, one of them killed in the middle."""
 
-import errno
 import os
 import shutil
 import signal
@@ -15,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import outcast
-from outcast.errors import ConfigError, RunError
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dask_pool, runner
 from outcast.sweep.runner import Result
@@ -156,22 +154,6 @@ def test_an_interrupted_sweep_ends_its_runs_on_the_workers(cluster, tmp_path, mo
     wait_for(idle, "the run's end on the worker")
 
 
-def test_a_killed_scheduler_is_said_in_one_line(cluster, tmp_path, capfd):
-    cluster.worker("one")
-    quiet = Watching(1, lambda: cluster.scheduler.kill())
-    with pytest.raises(RunError, match=r"^the scheduler of Dask has gone, or cannot be reached$"):
-        on_dask(cluster, tmp_path / "sweep", quiet)
-    assert capfd.readouterr().err == ""
-
-
-def test_no_scheduler_is_said_in_one_line(monkeypatch):
-    monkeypatch.setattr(dask_pool, "CONNECT_DEADLINE_S", 0.5)
-    with pytest.raises(RunError, match=r"--scheduler tcp://127\.0\.0\.1:1: no scheduler"):
-        dask_pool.connect("tcp://127.0.0.1:1")
-    with pytest.raises(ConfigError, match=r"--scheduler foo: allowed is HOST:PORT"):
-        dask_pool.connect("foo")
-
-
 @pytest.fixture
 def made(tmp_path) -> Path:
     """An attempt's folder as a worker leaves it."""
@@ -204,18 +186,6 @@ def test_a_result_comes_whole(made, tmp_path):
     target = tmp_path / "unfinished/a"
     assert taken(made, target) == Ended("a", None, 1.0)
     assert problems(RunDirectory(target / RESULT)) == []
-
-
-def test_our_own_full_disk_is_no_fault_of_the_worker(made, tmp_path, monkeypatch):
-    def full(packed: bytes, folder: Path) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
-
-    monkeypatch.setattr(dask_pool, "unpack", full)
-    ended = taken(made, tmp_path / "unfinished/a")
-    assert ended is not None
-    assert ended.failure is not None
-    assert ended.failure.kind == "RunError"
-    assert ended.failure.message == f"{tmp_path}/unfinished/a: No space left on device"
 
 
 def test_a_worker_that_does_not_say_what_it_runs_is_refused(monkeypatch):

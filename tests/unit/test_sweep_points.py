@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from outcast import experiment
 from outcast.errors import ConfigError
 from outcast.experiment import Sweep
-from outcast.sweep.points import as_text, canonical, combinations, points, swept_keys
+from outcast.sweep.points import canonical, combinations, points, swept_keys
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -169,19 +169,3 @@ def test_a_swept_value_is_blamed_on_who_gave_it(
         source.at_point({key: json.loads(value)}).experiment()
     where = f"{file}{place}" if place.startswith(":") else place
     assert str(caught.value).startswith(f"{where}: sweep, at {key}={value}: {said}")
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("16KB", "16KB"),
-        (6, "6"),
-        (True, "true"),
-        (None, "null"),
-        ({"kind": "tbf", "limit": "16KB"}, "tbf limit=16KB"),
-        ({"limit": [1, 2], "kind": "red"}, "red limit=[1, 2]"),
-        ({"edge": {"rate": "1gbit"}}, "edge=rate=1gbit"),
-    ],
-)
-def test_values_are_short_texts_in_tables(value, text):
-    assert as_text(value) == text

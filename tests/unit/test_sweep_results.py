@@ -18,7 +18,6 @@ from outcast.sweep import dataset, draw, groups, render
 from outcast.sweep.groups import summarize
 from outcast.sweep.labels import Labels
 from outcast.sweep.store import SweepDirectory
-from outcast.view.figures import style
 from tests.golden import fake_run
 from tests.json_files import edit
 
@@ -81,16 +80,6 @@ def test_means_by_the_swept_keys(sweep, capsys):
     assert found["center"] < max(summaries) < found["high"]
 
 
-def test_runs_that_are_all_the_same_are_no_sample():
-    def group(*columns: list[float]) -> groups.Group:
-        cells = tuple(groups.Cell("x", statistics.central(values)) for values in columns)
-        return groups.Group({}, 3, cells)
-
-    assert groups.are_copies(group([3.5, 3.5, 3.5], [0.1, 0.1, 0.1]))
-    assert not groups.are_copies(group([3.5, 3.5, 3.5], [0.1, 0.1, 0.2]))
-    assert not groups.are_copies(group([3.5]))
-
-
 def test_where_by_and_csv(sweep, capsys):
     argv = ["--where", "queue.limit=64KB", "--by", "topology.rivals", "--format", "csv"]
     _, out, _ = results(capsys, str(sweep), *argv, "--value", "classes.2.mean_goodput_bps")
@@ -99,29 +88,6 @@ def test_where_by_and_csv(sweep, capsys):
     assert {row["runs"] for row in rows} == {"3"}
     _, out, _ = results(capsys, str(sweep), *argv[:2], "--format", "json")
     assert [each["runs"] for each in json.loads(out)] == [3, 3]
-
-
-def test_a_swept_mapping_stands_as_one_would_write_it(tmp_path, capsys):
-    """Beside it are columns of its kind and its limit."""
-    swept = "  queue: [{kind: codel, limit: 1 bdp}, {kind: tbf, limit: 16KB}]\n"
-    text = CONFIG.replace("  queue.limit: [16KB, 64KB, 512KB]\n", swept)
-    path = make_sweep(tmp_path / "queues", text.replace("[1, 2]", "[1]"))
-    _, out, _ = results(capsys, str(path), "--format", "json")
-    names = ["codel limit=1 bdp", "tbf limit=16KB"]
-    assert [each["at"]["queue"] for each in json.loads(out)] == names
-    made = dataset.load(path)
-    assert made.keys == ("queue", "topology.rivals")
-    kinds = [("codel", "1 bdp"), ("tbf", "16KB")]
-    for table in (made.runs, made.flows):
-        rows = table.select("queue", "queue.kind", "queue.limit").unique(maintain_order=True).rows()
-        assert rows == [(name, *kind) for name, kind in zip(names, kinds, strict=True)]
-
-
-def test_a_key_that_is_named_twice_counts_once(sweep, capsys):
-    argv = [str(sweep), "--over", "topology.rivals", "--by", "queue.limit"]
-    once = results(capsys, *argv)
-    assert once[0] == 0
-    assert results(capsys, *argv, "--by", "queue.limit") == once
 
 
 def test_runs_that_differ_in_a_swept_key_are_pooled_only_if_told(sweep, capsys):
@@ -148,12 +114,6 @@ def test_keys_that_are_swept_together_are_not_pooled(tmp_path, capsys):
     path = make_sweep(tmp_path / "points", CONFIG.replace("topology.rivals: [1, 2]", points + "\n"))
     argv = ["--where", "queue.limit=16KB", "--by", "topology.rivals"]
     assert results(capsys, str(path), *argv)[0] == 0
-
-
-def test_columns_are_listed(sweep, capsys):
-    _, out, _ = results(capsys, str(sweep), "--columns")
-    assert {"run", "seed", "queue.limit", "trusted", "outcast_ratio"} <= set(out.split())
-    assert not any("chains" in name or "wall_s" in name for name in out.split())
 
 
 @pytest.mark.parametrize(
@@ -250,15 +210,6 @@ def test_every_figure_is_drawn(sweep, tmp_path, capsys, kind):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("kind", ["line", "bar", "heat"])
-def test_a_figure_of_differences_says_so(sweep, tmp_path, capsys, monkeypatch, kind):
-    file = tmp_path / f"{kind}.svg"
-    argv = ["--against", str(sweep), "--figure", kind, "-o", str(file)]
-    monkeypatch.setitem(style.STYLE, "svg.fonttype", "none")
-    assert results(capsys, str(sweep), *argv)[0] == 0
-    assert f"differences from the means in {sweep}" in file.read_text()
-
-
 def test_the_distribution_of_flows(sweep, tmp_path, capsys):
     file = tmp_path / "flows.svg"
     argv = ["--figure", "cdf", "--value", "goodput_bps", "--by", "queue.limit", "-o", str(file)]
@@ -289,18 +240,6 @@ def test_what_cannot_be_is_refused_in_one_line(sweep, capsys, argv, said):
     assert (status, out) == (2, "")
     assert said in err
     assert len(err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("text", ["[]", "null", '{"capture": 1}', '{"capt'])
-def test_a_summary_that_is_none_is_named(tmp_path, capsys, text):
-    path = make_sweep(tmp_path / "broken", CONFIG[: CONFIG.index("sweep:")])
-    summary = next((path / "runs").glob("*/summary.json"))
-    summary.write_text(text)
-    status, _, err = results(capsys, str(path))
-    assert status == 2
-    assert str(summary) in err
-    assert len(err.splitlines()) == 1
-    assert results(capsys, str(tmp_path))[0] == results(capsys, str(tmp_path / "none"))[0] == 2
 
 
 # --- statistics
@@ -345,15 +284,6 @@ def test_the_difference_of_equal_samples_holds_zero_and_of_distant_ones_does_not
     assert statistics.difference([8.0, 8.0], [2.0, 2.0], "geometric").value == pytest.approx(4)
 
 
-def test_rates_are_shown_in_mbps():
-    cell = groups.Cell("classes.2.mean_goodput_bps", statistics.Interval(2, 5e6, 4.5e6, 6e6))
-    group = groups.Group({}, 2, (cell,))
-    assert render.interval_texts(cell, group) == ("5", "[4.5, 6]")
-    assert render.heading(cell.value) == "2-hop mean goodput, Mbps"
-    single = groups.Cell("x", statistics.Interval(1, 2.0, None, None))
-    assert render.interval_texts(single, group) == ("2", "-")
-
-
 @pytest.mark.parametrize(
     ("known", "shown", "moves"),
     [
@@ -394,68 +324,6 @@ def test_missing_values_do_not_count():
         assert apart.runs == 1
     with pytest.raises(ConfigError, match="no group"):
         groups.compare(frame, frame.with_columns(key=pl.lit("c")), ["key"], ["value"], "mean")
-
-
-NAMED = """\
-name: fake
-topology: {kind: linear, rivals: 2}
-links: {rate: 100mbit}
-queue: {kind: tbf, limit: 16KB}
-flows:
-  - {name: name, from: 2-hop}
-  - {name: v1.2, from: 3-hop, transport: {congestion_control: bbr}}
-duration: 100ms
-analysis: {bin: 10ms, compare: [v1.2, name]}
-repetitions: 2
-sweep: {queue.limit: [16KB, 64KB]}
-"""
-
-
-def test_a_ratio_that_no_run_has_is_no_default_value():
-    frame = pl.DataFrame({"outcast_ratio": [None, 0.5], "classes.2.mean_goodput_bps": [1.0, 1.0]})
-    assert groups.default_values(frame)[0] == "outcast_ratio"
-    assert groups.default_values(frame.head(1)) == ["classes.2.mean_goodput_bps"]
-
-
-def test_latency_of_probes_is_among_the_default_values():
-    median, last = "probes.0.rtt_ms.p50", "probes.0.rtt_ms.p99"
-    frame = pl.DataFrame({median: [3.0], "probes.0.rtt_ms.mean": [4.0], last: [7.0]})
-    assert groups.default_values(frame) == [median, last]
-    assert [render.heading(name) for name in (median, last)] == [
-        "probe 0 median round trip, ms",
-        "probe 0 99 % round trip, ms",
-    ]
-    assert groups.numbers(frame, "probes.0.rtt_ms.median") == [3.0]
-    with pytest.raises(ConfigError, match="no such column"):
-        groups.numbers(frame, "probes.1.rtt_ms.median")
-
-
-def test_named_groups_are_the_default_values(tmp_path, capsys):
-    path = make_sweep(tmp_path / "named", NAMED)
-    loaded = dataset.load(path)
-    goodput = ["groups.name.name.mean_goodput_bps", "groups.name.v1.2.mean_goodput_bps"]
-    assert groups.default_values(loaded.runs) == [
-        *("v1.2 over name", "jain_index", "total_goodput_bps"),
-        *goodput,
-    ]
-    assert [render.heading(value) for value in goodput] == [
-        "name mean goodput, Mbps",
-        "v1.2 mean goodput, Mbps",
-    ]
-    status, out, _ = results(capsys, str(path))
-    assert status == 0
-    assert "v1.2 over name" in out
-    assert "v1.2 mean goodput, Mbps" in out
-    assert "outcast ratio" not in out
-    told = results(capsys, str(path), "--format", "json")[1]
-    means = [cell["values"]["v1.2 over name"]["center"] for cell in json.loads(told)]
-    ratios = [
-        json.loads(file.read_text())["compare"]["ratio"]
-        for file in sorted((path / "runs").glob("limit=16KB,*/summary.json"))
-    ]
-    assert means[0] == pytest.approx(np.mean(ratios))
-    argv = [str(path), "--value", "v1.2 over name", "--figure", "bar"]
-    assert results(capsys, *argv)[1].strip().endswith("v1.2-over-name-bar.png")
 
 
 def test_a_run_lost_nothing_by_a_cause_that_it_does_not_name():

@@ -169,16 +169,6 @@ def test_a_run_is_traced_once_and_then_read(run, monkeypatch, capsys):
     assert TracingEngine.runs == 3
 
 
-def test_a_broken_table_says_how_it_is_recorded_anew(run, capsys):
-    arguments = ["trace", str(run), "--events", "qdisc:qdisc_dequeue"]
-    assert invoke(arguments) == 0
-    pl.DataFrame({"t_ns": [1]}).write_parquet(run / "trace/qdisc_dequeue.parquet")
-    capsys.readouterr()
-    assert invoke([*arguments, "--flow", "1"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(f"remove {run}/trace, then `outcast trace {run}` records them anew")
-
-
 def test_events_are_listed_in_their_order(run, capsys):
     span = ["--between", "0ms", "5ms"]
     arguments = ["trace", str(run), "--events", BOTH, "--flow", "1", *span]
@@ -245,19 +235,6 @@ def test_what_cannot_be_is_refused_in_one_line(run, arguments, told, capsys):
     assert told in said[-1]
     assert "scratch" not in said[-1]
     assert not (run / "trace").exists()
-
-
-def test_an_archive_needs_a_folder(run, capsys):
-    packed = outcast.pack(run, run.parent / "run.zip").path
-    assert invoke(["trace", str(packed), "--events", BOTH]) == 2
-    assert "the events of an archive need a folder: -o DIR" in capsys.readouterr().err
-    new = run.parent / "new"
-    traced = outcast.trace(packed, KNOWN, new)
-    assert traced.run.path == new
-    assert traced.run.table("trace/qdisc_dequeue").height == traced.events["qdisc:qdisc_dequeue"]
-    # A run that recorded events is packed with its tables, and replays.
-    again = outcast.pack(new, run.parent / "new.zip").path
-    assert outcast.replay(again).equal
 
 
 def test_a_run_records_what_its_configuration_names(run):

@@ -8,10 +8,8 @@ import pytest
 from outcast.analysis import analyze, ways
 from outcast.cli import invoke as outcast
 from outcast.errors import ConfigError, InputError
-from outcast.records.port_summaries import LossSummary, PortLosses
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.view.terminal import ways as words
 from tests import records
 from tests.golden.run_directory import make_run
 
@@ -81,20 +79,6 @@ def test_the_verb_shows_places_and_steps(run, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--flow", "99"], "--flow 99: no such flow; there are 0 to"),
-        (["--flow", "10.0.0.2:20001"], "allowed besides is --flow with a flow's number"),
-        (["--port", "s1-eth1"], "allowed besides is --flow with a flow's number"),
-    ],
-)
-def test_refusals_are_one_line(run, capsys, options, said):
-    assert outcast(["inspect", str(run.path), "--losses", *options]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
-
-
 def test_without_two_points_on_a_path_it_says_what_to_capture(run, monkeypatch):
     opened = Run(run)
     monkeypatch.setitem(
@@ -111,32 +95,8 @@ def test_without_two_points_on_a_path_it_says_what_to_capture(run, monkeypatch):
         kept.rename(file)
 
 
-def test_steps_are_named_by_what_lies_between():
-    assert ways._where(("s1-eth2", "in"), ("s1-eth1", "out")) == "queue of s1-eth1"
-    assert ways._where(("s1-eth1", "out"), ("s2-eth3", "in")) == "link from s1-eth1"
-    assert ways._where(("s1-eth2", "in"), ("s2-eth1", "out")) == "between s1-eth2 and s2-eth1"
-    assert ways._where(("s1-eth1", "out"), ("s2-eth1", "out")) == "between s1-eth1 and s2-eth1"
-
-
 def test_a_wait_is_since_the_last_packet_like_it():
     schema = {"stamp_ns": pl.Int64, "identity": pl.UInt64}
     left = pl.DataFrame({"stamp_ns": [5], "identity": [1]}, schema)
     came = pl.DataFrame({"stamp_ns": [1, 4, 6], "identity": [1, 1, 1]}, schema)
     assert ways._waits(came, left).to_list() == [1]
-
-
-def test_losses_where_nothing_is_captured_are_told():
-    schema = {"begins": pl.String, "ends": pl.String, "where": pl.String}
-    step = {"begins": ["s1-eth2 in"], "ends": ["s1-eth1 out"], "where": ["queue of s1-eth1"]}
-    ports = {
-        port: PortLosses(node="s", neighbour="t", packets=9, lost={"queue": lost}, elsewhere=lost)
-        for port, lost in {"s1-eth1": 2, "s2-eth1": 1007}.items()
-    }
-    losses = LossSummary(total=1009, bottleneck=2, elsewhere=1007, causes={}, ports=ports)
-    said = words.elsewhere(pl.DataFrame(step, schema), losses)
-    assert said.startswith("besides, 1,007 packets were lost")
-    assert "s2-eth1 1,007;" in said
-    assert "s1-eth1" not in said
-    spans = pl.DataFrame({**step, "where": ["between s1-eth2 and s1-eth1"]}, schema)
-    assert words.elsewhere(spans, losses) is None
-    assert words.elsewhere(pl.DataFrame(step, schema), None) is None

@@ -8,10 +8,9 @@ from typing import Any
 
 import polars as pl
 import pytest
-from pydantic import ValidationError
 
 from outcast.emulation.lost import LostPackets
-from outcast.engines.guest import boot, console
+from outcast.engines.guest import boot
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError, RunError
 from outcast.experiment import load
 from outcast.plan.make import make_plan
@@ -21,9 +20,7 @@ from outcast.records.interventions import (
     Lost,
     NoiseFrom,
     PacketFate,
-    WhatIf,
 )
-from outcast.view.terminal import whatif as shown
 from outcast.whatif import compare, fates, losses, side_by_side
 
 FATE = PacketFate(
@@ -66,14 +63,6 @@ def test_a_fate_of_several_packets():
         fates.asked_each([3, 4], ["drop"], None)
     with pytest.raises(ConfigError, match="--packet 3: --fate is missing; allowed are keep, forw"):
         fates.asked_each([3], (), None)
-
-
-@pytest.mark.parametrize(
-    ("packet", "words"), [("59", "drop"), (59.5, "drop"), (True, "drop"), (59, None), ([59.0], "x")]
-)
-def test_odd_arguments_are_refused(packet, words):
-    with pytest.raises(ConfigError, match="allowed are a whole number and a fate"):
-        fates.asked_each(packet, words, None)
 
 
 def test_a_datagram_that_others_overtake_cannot_be_told():
@@ -187,12 +176,6 @@ def test_a_datagram_is_told_by_its_instant():
         datagram.done((datagram.boot_ns + 1, datagram.boot_ns + 5, 1, 0))
 
 
-def test_lines_of_the_kernel_are_no_messages():
-    assert console._FATE_LINE.match("outcast fate: 1 2 0 0")
-    assert console._FATE_LINE.match("outcast noise: 5")
-    assert not console._FATE_LINE.match("outcast guest: start")
-
-
 def made(*rows: tuple[int, int, int, int, int, str]) -> Any:
     """A run of these packets: flow, source port, TCP's flags, IP id, sequence number, verdict."""
     names = ("flow", "sport", "flags", "ip_id", "seq", "verdict")
@@ -280,26 +263,6 @@ def test_datagrams_of_a_workload_are_told_by_their_ip_identification():
     packets = compare.blast(factual, other)
     assert packets.filter("other").select("seq", "counterfactual").rows() == [(7, None)]
     assert packets.height == 3
-
-
-def test_what_came_of_it_in_words():
-    record = WhatIf(
-        of="run", parts_ns=None, parts=[], flows=[], groups=[],
-        ratio=Compared(factual=2.0, counterfactual=None), changed=1, only_factual=2,
-        only_counterfactual=3, packets=1000, by_flow={}, first=[],
-    )  # fmt: skip
-    assert shown.ratio_words(record) == "the ratio was 2.000 and is -"
-    assert shown.blast_words(record) == (
-        "6 packets of 1,000 have another fate: 1 in both runs, 2 in the first alone, 3 in the "
-        "second alone"
-    )
-    assert record.ratio.difference is None
-    changed = Compared(factual=2.0, counterfactual=1.5)
-    assert Compared.model_validate_json(changed.model_dump_json()) == changed
-    assert changed.difference == -0.5
-    for broken in ("[1, 2]", '{"factual": "a", "counterfactual": 1}'):
-        with pytest.raises(ValidationError):
-            Compared.model_validate_json(broken)
 
 
 def test_losses_are_read():

@@ -5,7 +5,6 @@ import pytest
 
 from outcast import __version__
 from outcast.analysis.trace import events as of
-from outcast.analysis.trace.drops import QUEUE_REASONS
 from outcast.analysis.trace.senders import read_traced
 from outcast.errors import InputError
 from outcast.records.counters import Counters, HostCounters, LinkTotals
@@ -14,7 +13,7 @@ from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.tables import write_table
 from outcast.records.trace import Traced, table_name
 from outcast.view.terminal import why
-from outcast.view.terminal.dropped import REASONS, Dropped, Words
+from outcast.view.terminal.dropped import Dropped, Words
 from tests import records
 from tests.golden.run_directory import analysed_run, with_records
 from tests.plans import planned
@@ -126,14 +125,6 @@ def test_the_overview(run):
     ]
 
 
-def test_the_overview_of_the_whole_run(run):
-    first, causes, _, _, drops = "\n".join(why.overview(run, "table", whole=True)).split("\n\n")
-    assert first == "Of the whole run"
-    assert causes.splitlines()[2].split() == ["rto", "2"]
-    assert drops.splitlines()[1].split() == ["place", "queue", "reason", "dropped", "counter"]
-    assert drops.splitlines()[2].split()[-5:] == ["4", "5", "differs:", "4", "events"]
-
-
 def test_an_overview_of_nothing(tmp_path):
     """The counters' drop is no event, so it has its row."""
     directory = analysed_run(tmp_path / "run", DURATION_NS, 9, 400)
@@ -156,50 +147,10 @@ def test_the_chains_of_a_flow(run):
     assert last.split() == ["27.000000", "9100", "s1-eth1", *"------"]
 
 
-def test_the_same_as_csv(run):
-    head, *rows = why.chains(run, 0, "csv")
-    assert head.startswith("t_drop_ns,flow,seq,")
-    assert len(rows) == 3
-    head, *rows = why.overview(run, "csv")
-    assert head.startswith("t_ns,flow,")
-    assert len(rows) == 2
-    assert len([*why.overview(run, "csv", whole=True)]) == 4
-
-
 def test_what_is_no_run_has_nothing_to_trace(tmp_path):
     with pytest.raises(InputError, match=r"no manifest\.json") as refused:
         list(why.overview(Run(tmp_path), "table"))
     assert "outcast trace" not in str(refused.value)
-
-
-def test_losses_of_a_link_are_told_of_the_link(run):
-    whole, plan = planned("linear-12", "links.loss=0.02")
-    words = Words.of(with_records(run, experiment=whole, plan=plan))
-    wire = plan.wires[frozenset(("h1", "s1"))]
-    # What an inner end sends goes to the end of the link that it faces.
-    lost = words.told(wire.facing("h1"), "netem", "GENERIC", "__tcf_kfree_skb_list")
-    assert lost == Dropped("link s1 to h1", "", "lost on the link")
-    assert words.place(wire.facing("s1"), "netem", "X") == "link h1 to s1"
-    # Without qdisc:qdisc_drop, and where a link fails that has no policer.
-    assert words.place(wire.facing("s1"), None, "QDISC_DROP") == "link h1 to s1"
-    other = words.told(wire.facing("s1"), None, "TC_INGRESS", "f")
-    assert other == Dropped("link between h1 and s1", "", "TC_INGRESS in f")
-    # What a what-if has a link lose.
-    assert words.told("s1-eth1", None, "TC_INGRESS", "f") == Dropped(
-        "link h1 to s1", "", "lost on the link"
-    )
-
-
-def test_drops_of_a_policer_are_told_as_such(run):
-    policer = {"policer": {"rate": "1mbit", "burst": "3KB"}, "from": "s1", "to": "h1"}
-    whole, plan = planned("linear-12", f"links.overrides={[policer]}")
-    wire = plan.wires[frozenset(("h1", "s1"))]
-    words = Words.of(with_records(run, experiment=whole, plan=plan))
-    policed = words.told(wire.facing("s1"), None, "TC_INGRESS", "f")
-    assert policed == Dropped("link s1 to h1", "", "above the policer's rate")
-    # A netem without losses is full: the link lost it, whatever its policer.
-    lost = words.told(wire.facing("h1"), "netem", "OVERLIMIT", "f")
-    assert lost == Dropped("link s1 to h1", "", "lost on the link")
 
 
 def test_an_answer_to_a_ping_was_not_lost(run):
@@ -242,20 +193,3 @@ def test_a_drop_below_a_shaper_is_the_configured_queues(run):
     ]
     assert [words.told(*each, "f").queue for each in told] == ["tbf", "netem", "tbf"]
     assert words.told("s1-eth1", None, "DEV_READY", "f").queue == ""
-
-
-def test_each_reason_of_a_queue_has_words():
-    assert set(REASONS) == set(QUEUE_REASONS)
-
-
-def test_a_drop_of_a_custom_queue_without_a_reason_is_told_by_its_name(run):
-    whole, plan = planned("linear-12", "queue={kind: custom, qdisc: spread}")
-    words = Words.of(with_records(run, experiment=whole, plan=plan))
-    assert words.told("s1-eth1", "tbf", "GENERIC", "f").queue == "spread"
-
-
-def test_the_overview_names_the_configured_queue(run):
-    whole, plan = planned("linear-12", "queue={kind: pfifo, limit: 20 packets}")
-    changed = with_records(run, experiment=whole, plan=plan)
-    *_, row = why.overview(changed, "table")
-    assert row.split()[:2] == ["s1-eth1", "pfifo"]
