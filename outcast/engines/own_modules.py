@@ -66,10 +66,7 @@ class Headers:
 
 @dataclass(frozen=True)
 class Compiler:
-    """The compiler of modules.
-
-    `root` is the folder of the root that it is in; None for the machine's own.
-    """
+    """A compiler of modules. `root` is the root that it is in; None for the machine's own."""
 
     name: str
     root: Path | None = None
@@ -87,6 +84,7 @@ class Compiled:
     name: str
     program: Path
     arguments: str
+    compiler: str
     sha256: Mapping[str, str]
 
 
@@ -214,7 +212,7 @@ def _compilers(headers: Headers, run: Programs) -> Iterator[Compiler]:
     """
     root = None if headers.kept is None else roots.find("build")
     if root is not None:
-        yield Compiler(pinned.OURS.compiler, root.folder)
+        yield Compiler(f"pinned: {pinned.OURS.compiler}", root.folder)
     lacking = [program for program in _NEEDED if shutil.which(program) is None]
     if lacking:
         packages = ", ".join(_NEEDED[program] for program in lacking)
@@ -222,7 +220,8 @@ def _compilers(headers: Headers, run: Programs) -> Iterator[Compiler]:
             f"kernel.modules cannot be compiled: {', '.join(lacking)} missing; install the "
             f"packages {packages} (scripts/install.sh does)"
         )
-    yield Compiler(run.run(["gcc", "--version"], cwd=Path("/")).partition("\n")[0])
+    version = run.run(["gcc", "--version"], cwd=Path("/")).partition("\n")[0]
+    yield Compiler(f"this machine's: {version}")
 
 
 def _compile(module: Module, headers: Headers, run: Programs, folder: Path) -> Compiled:
@@ -256,7 +255,7 @@ def _compile(module: Module, headers: Headers, run: Programs, folder: Path) -> C
                 if not program.exists():
                     raise
         break
-    return Compiled(module.name, program, module.arguments, sha256)
+    return Compiled(module.name, program, module.arguments, compiler.name, sha256)
 
 
 def records(modules: Sequence[Compiled]) -> dict[str, dict[str, object]]:
@@ -267,6 +266,7 @@ def records(modules: Sequence[Compiled]) -> dict[str, dict[str, object]]:
     return {
         module.name: {
             "loaded": "by this run",
+            "compiler": module.compiler,
             "sources": {
                 f"{FOLDER}/{module.name}/{name}": digest for name, digest in module.sha256.items()
             },

@@ -166,7 +166,7 @@ def test_the_boot_directory_has_the_modules(tmp_path):
     program = tmp_path / "cache" / "tcp_mine.ko"
     program.parent.mkdir()
     program.write_text("module")
-    module = Compiled("tcp_mine", program, "beta=717", {})
+    module = Compiled("tcp_mine", program, "beta=717", "gcc 12", {})
     script = f"cat boot.json; echo; cat tcp_mine.ko; {ENDS}"
     lines = boot(tmp_path, script, modules=[module])[1]
     assert json.loads(lines[0])["modules"] == [{"file": "tcp_mine.ko", "arguments": "beta=717"}]

@@ -9,7 +9,7 @@ import pytest
 import configs
 from outcast import experiment
 from outcast.emulation import manifest
-from outcast.engines import own_modules
+from outcast.engines import own_modules, pinned
 from outcast.engines.own_modules import Headers
 from outcast.engines.root import cache as roots
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
@@ -119,6 +119,8 @@ def test_the_guests_modules_are_compiled_by_the_locks_compiler(source, locked, m
     cache = source.parents[1] / "cache"
     (first,) = own_modules.compile_all([module], locked, FakeMake(), cache)
     assert first.program.read_bytes() == b"locked"
+    recorded = own_modules.records([first])["tcp_mine"]["compiler"]
+    assert recorded == f"pinned: {pinned.OURS.compiler}"
     monkeypatch.setenv("PATH", "/nonexistent")
     (again,) = own_modules.compile_all([module], locked, FakeMake(), cache)
     assert again == first
@@ -131,8 +133,9 @@ def test_where_its_root_cannot_be_entered_the_machines_compiler_serves(source, l
     monkeypatch.setattr(own_modules, "enclose", refuse)
     module = Module.model_validate({"path": str(source)})
     run = FakeMake()
-    own_modules.compile_all([module], locked, run, source.parents[1] / "cache")
+    compiled = own_modules.compile_all([module], locked, run, source.parents[1] / "cache")
     assert run.compiled == ["tcp_mine"]
+    assert own_modules.records(compiled)["tcp_mine"]["compiler"] == "this machine's: gcc 12.2.0"
 
 
 @pytest.mark.parametrize(

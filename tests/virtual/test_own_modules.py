@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import outcast
+from outcast.engines import pinned
 from tests import guest_runs
 from tests.guest_runs import manifest_of, started
 
@@ -92,6 +93,7 @@ def test_cubic_under_another_name_sends_the_same_packets(config, kernel, tmp_pat
     assert recorded["kernel"]["modules"] == {
         "tcp_mine": {
             "loaded": "by this run",
+            "compiler": f"pinned: {pinned.OURS.compiler}",
             "sources": {"modules/tcp_mine/tcp_mine.c": digest},
             "parameters": "beta=717",
         }
