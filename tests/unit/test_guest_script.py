@@ -91,6 +91,23 @@ def test_wrong_options_are_refused(words, said, tmp_path):
     assert said in done.stderr
 
 
+def test_who_cannot_build_is_told_before_anything_is_fetched(tmp_path):
+    for name, does in {"id": "echo 1000", "unshare": "echo unshare: refused >&2; exit 1"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [FOLDER / "build"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "guest: error: only root, and a user who may make user namespaces"
+    )
+    assert "refused): install the wheel outcast-guest" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_package_is_laid_out_as_if_it_were_installed(tmp_path):
     (tmp_path / "dash.deb").write_bytes(DASH)
     root = tmp_path / "root"
