@@ -285,75 +285,9 @@ def state_of(name: str, known: Values) -> str | None:
     return state if state in known and name != state else None
 
 
-_NOT_OURS = "(?!<!--(?:reported|set)-->)"
-"""Stands after a number that no result of ours gives: a source's, or one that is set or defined."""
-_HAND = re.compile(
-    "|".join(
-        f"(?:{pattern}){_NOT_OURS}"
-        for pattern in (
-            # Decimal numbers, but not a part of a version such as 1.2.3.
-            r"(?<![\w.])\d[\d,]*\.\d+(?![\d.]*\d)",
-            r"(?<![\w.,])\d[\d,]*\s?%",
-            # Rates that are no power of ten: those are links'.
-            r"(?<![\w.,])(?!10*\s)\d[\d,]*\s[kMG]bps",
-            r"(?<![\w.,])\d[\d,]*\stimes\b",
-            r"(?<![\w.,])\d[\d,]*\sof\s\d[\d,]*\b(?!,\d)",
-        )
-    )
-)
-_PROGRAMS = "[Vv]ersion|Linux|Python|IEEE|OpenFlow|Open vSwitch|SSE|OpenSSL|gcc|Debian"
-_NO_RESULT = re.compile(
-    "|".join(
-        (
-            r"```.*?```",
-            # Indented code begins after an empty line.
-            r"(?<=\n\n)(?:(?: {4}|\t)[^\n]*\n|\n(?= {4}))+",
-            r"`[^`]*`",
-            r"\]\([^)]*\)",
-            r"[Ss]ections? \d[\d.]*",
-            rf"(?:{_PROGRAMS}) \d[\d.]*",
-            # Python writes it from the code, and another test compares it.
-            r"<!-- profiles -->.*?<!-- end of profiles -->",
-        )
-    ),
-    re.DOTALL,
-)
-NOT_LOOKED_AT: Mapping[str, str] = {
-    "docs/api.md": "generated from the code",
-    "docs/config.md": "generated from the code",
-    **{
-        f"docs/{name}": "generated from stored results"
-        for name in (docs.MAIN, *(name for name, _ in docs.PAGES.values()))
-    },
-    "docs/verbs": "options and formats; a test compares them with the command line",
-    "docs/analysis.md": "its table of speed is printed by benchmarks/join.py",
-    "docs/envelope.md": "tests/physics/run.py writes it from runs",
-    STATES: "commands and versions",
-    "docs/report.md": "its table of speed is printed by benchmarks/report.py",
-}
-"""Pages, and folders of pages, that may have numbers without a mark, and why."""
-
-
-def by_hand(text: str) -> list[str]:
-    """A page's numbers that look measured and have no mark.
-
-    These are decimal numbers, shares in percent, rates that are no power of ten, `N times` and
-    `N of M`. Not looked at are code, links, sections, and the versions of programs. A number that
-    is a source's has `<!--reported-->` after it, and one that is set or defined `<!--set-->`.
-    """
-    free = _NO_RESULT.sub(" ", _MARK.sub(" ", text))
-    return _HAND.findall(free)
-
-
 def pages() -> list[Path]:
     """The pages that may have marks."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def without_numbers_by_hand() -> list[Path]:
-    """The pages in which each measured number has a mark: all but those of `NOT_LOOKED_AT`."""
-    free = {ROOT / name for name in NOT_LOOKED_AT}
-    return [page for page in pages() if page not in free and page.parent not in free]
 
 
 def main() -> int:

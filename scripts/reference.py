@@ -1,8 +1,8 @@
 """Makes the configuration reference and the editors' schema from the models.
 
-`python scripts/reference.py` writes docs/config.md, its copy for students, configs/schema.json, the
-table of profiles in docs/noise.md and that of quantities in docs/analysis.md. A test fails if they
-are not up to date.
+`python -m scripts.reference` writes docs/config.md, configs/schema.json, the help of each verb in
+docs/verbs, the profiles in docs/noise.md and the quantities in docs/analysis.md. A test fails if
+they are not up to date.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from outcast import experiment, quantities
+from outcast import cli, experiment, quantities
 from outcast.experiment.noise import PROFILES
 from outcast.experiment.parts import Part
+from scripts import manual
 
 Schema = Mapping[str, Any]
 
@@ -68,6 +69,17 @@ def _between(name: str, text: str, made: str) -> str:
     """The text with what is made in the place that its marks show."""
     marks = rf"(<!-- {name} -->\n).*(<!-- end of {name} -->\n)"
     return re.sub(marks, lambda match: match[1] + made + match[2], text, flags=re.DOTALL)
+
+
+def with_help(verb: str, text: str) -> str:
+    """Returns the text of docs/verbs/VERB.md with the help of the verb in its place."""
+    made = ""
+    for ctx, command in manual.commands(cli.whole):
+        if ctx.command_path.split()[1] == verb:
+            # The width of a terminal would decide otherwise.
+            ctx.terminal_width = 78
+            made += f"```text\n{command.get_help(ctx).rstrip()}\n```\n"
+    return _between("help", text, made)
 
 
 def with_quantities(text: str) -> str:
@@ -229,6 +241,8 @@ def main() -> None:
     root = Path(__file__).parents[1]
     (root / "docs/config.md").write_text(markdown(), encoding="utf-8")
     (root / "configs/schema.json").write_text(schema_text(), encoding="utf-8")
+    for path in sorted((root / "docs/verbs").glob("*.md")):
+        path.write_text(with_help(path.stem, path.read_text("utf-8")), encoding="utf-8")
     for page, fill in (("noise", with_profiles), ("analysis", with_quantities)):
         place = root / f"docs/{page}.md"
         place.write_text(fill(place.read_text("utf-8")), encoding="utf-8")

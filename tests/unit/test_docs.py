@@ -172,13 +172,15 @@ def test_what_no_test_runs_is_in_the_pages():
 
 
 def test_the_reference_and_the_schema_are_up_to_date():
-    hint = "run: python scripts/reference.py"
+    hint = "run: python -m scripts.reference"
     assert (ROOT / "docs/config.md").read_text() == reference.markdown(), hint
     noise = (ROOT / "docs/noise.md").read_text()
     assert noise == reference.with_profiles(noise), hint
     analysis = (ROOT / "docs/analysis.md").read_text()
     assert analysis == reference.with_quantities(analysis), hint
     assert (ROOT / "configs/schema.json").read_text() == reference.schema_text(), hint
+    for page in (ROOT / "docs/verbs").glob("*.md"):
+        assert page.read_text() == reference.with_help(page.stem, page.read_text()), hint
 
 
 def test_the_reference_is_what_the_code_says():

@@ -110,32 +110,3 @@ def test_no_guide_shows_a_commit_or_a_missing_result(known):
             text = page.read_text(encoding="utf-8")
             assert numbers.MISSING not in text, page.name
             assert "(commit " not in text, page.name
-
-
-@pytest.mark.parametrize("page", numbers.without_numbers_by_hand(), ids=lambda page: page.name)
-def test_a_page_has_no_number_by_hand(page):
-    text = page.read_text(encoding="utf-8")
-    hint = "a mark takes it from a result; else see CONTRIBUTING.md, Numbers in the docs"
-    assert numbers.by_hand(text) == [], hint
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("It got <!--=P3.1-->4.5<!--/--> Mbps (P3, section 4.1), not 3.6.", ["3.6"]),
-        (
-            "It lost 40 % or 41% of `7.5`, and had 5,610 of 7,000.",
-            ["40 %", "41%", "5,610 of 7,000"],
-        ),
-        (
-            "100 Mbps links gave 88 Mbps and 120 Mbps, 8 times as much.",
-            ["88 Mbps", "120 Mbps", "8 times"],
-        ),
-        ("It was 0.976<!--reported--> there, with 2.5<!--set--> as the limit.", []),
-        ("[a](b-1.2.md), Linux 6.17, Python 3.11, IEEE 802.3, version 1.2.3.", []),
-        ("Run:\n\n    outcast run --set x=0.5\n    y 0.6\n\nIt gave 0.7.\n", ["0.7"]),
-        ("```sh\nx=0.5\n```\nIt gave 1,234.5 us.", ["1,234.5"]),
-    ],
-)
-def test_a_number_by_hand_is_found(text, found):
-    assert numbers.by_hand(text) == found
