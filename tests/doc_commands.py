@@ -53,20 +53,11 @@ NOT_RUN: dict[str, str] = {
     "docs/teaching.md": LONG,
     "docs/transports.md": LONG,
     "docs/whatif.md": LONG,
-    "docs/verbs/whatif.md": ELSEWHERE,
     "docs/verbs/fate.md": ELSEWHERE,
-    "docs/verbs/assignment.md": ELSEWHERE,
-    "docs/verbs/completion.md": "it writes to the home folder; tests/unit/test_cli.py runs it",
-    "docs/verbs/exec.md outcast exec net.yaml": "the network is the reader's",
-    "docs/verbs/figure.md outcast figure results/limits": ELSEWHERE,
     "docs/verbs/join.md": ELSEWHERE,
-    "docs/verbs/pack.md outcast pack results/limits": ELSEWHERE,
     "docs/verbs/replay.md": ELSEWHERE,
     "docs/verbs/results.md": ELSEWHERE,
     "docs/verbs/run.md": LONG,
-    "docs/verbs/sweep.md outcast sweep mine": LONG,
-    "docs/verbs/sweep.md outcast sweep results": LONG,
-    "docs/verbs/trace.md outcast trace results/fig3c --events": ELSEWHERE,
 }
 
 

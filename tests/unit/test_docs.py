@@ -134,7 +134,7 @@ def test_every_experiment_that_the_docs_run_is_accepted_with_its_settings():
 def _parse(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Raises click.ClickException if `outcast WORDS` is bad usage. Nothing is run."""
     command: click.Command = whole
-    ctx = click.Context(whole, info_name="outcast")
+    ctx = click.Context(whole, info_name="outcast", **whole.context_settings)
     while isinstance(command, click.Group):
         name, found, words = command.resolve_command(ctx, words)
         assert found is not None, name
