@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 import pytest
 
 import outcast
-from outcast import errors, workflow
+from outcast import errors
 from outcast.engines import ledger
 from outcast.experiment import load as load_experiment
 from outcast.records.run_directory import RunDirectory
@@ -165,15 +164,6 @@ def test_a_run_that_is_none_is_refused_at_once(tmp_path):
             outcast.open_sweep(path)
 
 
-def test_a_table_that_is_not_there_names_those_that_are(finished):
-    run = outcast.open_run(finished)
-    with pytest.raises(outcast.InputError, match=r"no x\.parquet; its tables: .*packets"):
-        run.table("x")
-    assert run.tables == sorted(path.stem for path in finished.glob("*.parquet"))
-    for name in run.tables:
-        assert run.table(name, whole=True).equals(pl.read_parquet(finished / f"{name}.parquet"))
-
-
 @pytest.fixture
 def faked(golden, monkeypatch) -> Path:
     """A folder for sweeps whose runs take no time."""
@@ -242,13 +232,3 @@ def test_captures_are_joined_as_the_verb_joins_them(finished):
     assert repr(join).startswith(f"Join({packets.height} packets in: ")
     with pytest.raises(outcast.InputError, match=r"table packet: .*did you mean 'packets'"):
         join.table("packet")
-
-
-def test_two_runs_of_one_second_have_two_folders(golden, monkeypatch):
-    monkeypatch.setattr("outcast.workflow.time.strftime", lambda form: "20260101-000000")
-    with workflow.unfinished(Path("results/fig3c-20260101-000000")):
-        # Another run holds the first name, and has not ended.
-        second = outcast.run(outcast.load(FIG3C), progress=False)
-    assert second.path == Path("results/fig3c-20260101-000000-2")
-    with pytest.raises(outcast.ConfigError, match="exists already"):
-        outcast.run(outcast.load(FIG3C), second.path)

@@ -13,7 +13,7 @@ import outcast as api
 from outcast.analysis import captured
 from outcast.analysis.join.join import Verdict
 from outcast.cli import invoke as outcast
-from outcast.errors import ConfigError, InputError
+from outcast.errors import InputError
 from outcast.records.captures import CapturesManifest, read_manifest
 from outcast.records.run_directory import RunDirectory
 from tests.golden import model, scenes
@@ -111,16 +111,6 @@ def test_flows_that_shared_a_part_of_the_capture_are_told(folder, tmp_path):
         assert f"all flows were active for {active} only" in line
 
 
-def test_the_report_claims_nothing_that_is_not_known(folder):
-    text = (folder / "report.html").read_text()
-    assert "The captures agree with one another" in text
-    assert "No counter of the queue is known to compare with." in text
-    for claim in ("counted 0", "tcpdump lost", "None", "-hop", "hops", "engine", "cwnd", "seed"):
-        assert claim not in text.partition('type="application/json"')[0], claim
-    assert "outcast join --in s1-eth2=" in text
-    assert ".partial" not in text
-
-
 def test_every_verb_that_reads_a_run_reads_it(run, folder, capsys):
     for arguments in (
         ["report", str(folder)],
@@ -191,52 +181,6 @@ def test_copies_are_taken_along(run, tmp_path):
         f"captures/{number}/{port}.{direction}.pcap"
         for number, (port, direction) in enumerate(FILES.items())
     ]
-
-
-def test_half_a_folder_never_looks_whole(run, tmp_path, monkeypatch, capsys):
-    def fail(*_: object) -> None:
-        raise InputError("the disk is full")
-
-    monkeypatch.setattr("outcast.view.report.write", fail)
-    assert outcast(["join", *arguments(run / "captures"), "-o", str(tmp_path / "mine")]) == 2
-    assert "the disk is full" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_it_takes_the_place_of_nothing(run, tmp_path, capsys):
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "mine").touch()
-    capsys.readouterr()
-    assert outcast(["join", *arguments(run / "captures"), "-o", str(tmp_path / "taken")]) == 2
-    shown = capsys.readouterr()
-    assert "exists already; allowed is a new or empty folder" in shown.err
-    assert shown.out == ""
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_bad_usage(run, tmp_path, capsys):
-    table = tmp_path / "x.parquet"
-    command = ["join", *arguments(run / "captures"), "-o", str(table)]
-    assert outcast([*command, "--copy"]) == 2
-    assert "--copy: only together with -o DIR" in capsys.readouterr().err
-    assert outcast(command) == 0
-    capsys.readouterr()
-    assert outcast(["report", str(table)]) == 2
-    assert "a report needs the captures: `outcast join ... -o DIR`" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_name_with_dots_is_a_folder(run, tmp_path):
-    made = tmp_path / "10.0.0.1-noon"
-    joined = api.join_captures(
-        {"a": run / "captures/s1-eth2.in.pcap", "b": run / "captures/s1-eth3.in.pcap"},
-        {"c": run / "captures/s1-eth1.out.pcap"},
-    )
-    opened = joined.save(made)
-    assert opened.summary.name == "10.0.0.1-noon"
-    assert opened.manifest.bottlenecks[0].ingress == ["a", "b"]
-    with pytest.raises(ConfigError, match="exists already"):
-        joined.save(made)
 
 
 @pytest.mark.usefixtures("undrawn")

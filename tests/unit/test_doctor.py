@@ -11,7 +11,7 @@ from outcast.engines import doctor, pinned, trials, virtual
 from outcast.engines.guest import check
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
-from outcast.engines.root import files_list, mininet_package
+from outcast.engines.root import files_list
 from outcast.engines.root.cache import Root
 from outcast.engines.root.files_list import settle
 from outcast.errors import FeatureMissingError
@@ -139,12 +139,3 @@ def test_a_damaged_guest_is_none(kernel, root):
         assert not finding.present
         assert "damaged" in finding.detail
         assert "scripts/guest/build --again" in finding.remedy
-
-
-def test_mininet_of_the_guest_is_none_for_real_time(monkeypatch, kernel, root):
-    monkeypatch.setattr(mininet_package, "is_the_guests", lambda spec: True)
-    features = features_of(doctor.diagnose(kernel, root=root))
-    assert not features["Mininet's Python package"].present
-    assert features["Mininet's Topo, which plans"].detail == "of the guest's root"
-    with pytest.raises(FeatureMissingError, match="Mininet's Python package"):
-        doctor.require_programs()

@@ -31,9 +31,7 @@ DEEP = "[" * 5000 + "]" * 5000
 
 ANSWERS: dict[str, tuple[bytes, str]] = {
     "nan": (b"lost: .nan\n", "lost"),
-    "infinite": (b"lost: 1e999\n", "lost"),
     "a control character": (b'lost: "\x1b[2J"\n', "control characters"),
-    "an escaped control character": (b'lost: "\\e[2J"\n', "control character"),
     "no UTF-8": (b"lost: \xff\xfe\n", "UTF-8"),
     "deep": (f"lost: {DEEP}\n".encode(), "levels deep"),
     "an alias bomb": (
@@ -41,8 +39,6 @@ ANSWERS: dict[str, tuple[bytes, str]] = {
         "values",
     ),
     "an alias in itself": (b"lost: &a [*a]\n", "inside of what it means"),
-    "many digits": (b"lost: " + b"9" * 5000 + b"\n", "too many digits"),
-    "minutes": (b"lost: 1:30\n", "decimal numbers"),
     "a Python object": (b"lost: !!python/object/apply:os.system [id]\n", "not valid YAML"),
     "a key twice": (b"lost: 1\nlost: 2\n", "twice"),
     "a long key": (b"x" * 300 + b": 1\n", "no such question"),
@@ -90,11 +86,9 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], str]] = {
     "..": (a_member("../evil"), NAMES),
     ".. inside": (a_member("runs/../../evil"), NAMES),
     "absolute": (a_member("/etc/evil"), NAMES),
-    "a drive": (a_member("C:\\evil"), NAMES),
     "300 characters": (a_member("x" * 300), NAMES),
     "a control character": (a_member("a\x1b[2Jb"), NAMES),
     "a direction mark": (a_member("a\u202eb"), NAMES),
-    "100 levels": (a_member("a/" * 100 + "a"), NAMES),
     "a link": (a_member("answers.yaml", stat.S_IFLNK, b"/etc/passwd"), "is no regular file"),
     "a device": (a_member("answers.yaml", stat.S_IFCHR), "is no regular file"),
     "a FIFO": (a_member("answers.yaml", stat.S_IFIFO), "is no regular file"),
@@ -119,12 +113,10 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], str]] = {
 TEXTS: dict[str, tuple[bytes, str]] = {
     "deep": (DEEP.encode(), "levels deep"),
     "an alias bomb": (f"a: &a [x, x]\n{LAUGHS}".encode(), "values, aliases written out"),
-    "UTF-16": ("format: 1\n".encode("utf-16"), ""),
     "a control character": (b"format: \x07\n", "control characters"),
     "a Python object": (b"format: !!python/name:os.system\n", "not valid YAML"),
     "10^6 keys": (b"".join(b"k%d: 1\n" % n for n in range(10**6)), "larger than 1 MiB"),
     "nothing": (b"", ""),
-    "NaN": (b"format: .nan\n", "finite numbers"),
 }
 """Hostile files where a mapping of YAML is read."""
 

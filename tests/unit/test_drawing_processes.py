@@ -3,15 +3,12 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from outcast.engines.ledger import ProcessMark
 from outcast.errors import RunError, UntrustedError
 from outcast.records.run_directory import RunDirectory
 from outcast.view import drawing, figures, report
@@ -83,28 +80,6 @@ def test_an_error_keeps_its_class_and_nothing_is_left(tmp_path, monkeypatch):
             os.killpg(processes.pid, 0)
             time.sleep(0.01)
         pytest.fail("a process is left")
-
-
-def test_all_end_when_we_are_killed(tmp_path):
-    code = (
-        "import sys, time\nfrom pathlib import Path\n"
-        "from outcast.records.run_directory import RunDirectory\n"
-        "from outcast.view.drawing import Drawing\n"
-        f"print(Drawing(RunDirectory(Path({str(tmp_path)!r}))).pid, flush=True)\n"
-        "time.sleep(1000)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as owner:
-        first = ProcessMark.of(int(owner.stdout.readline()))
-        children = Path(f"/proc/{first.pid}/task/{first.pid}/children")
-        end = time.monotonic() + _DEADLINE_S
-        while not (numbers := children.read_text().split()):
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        marks = [first, *(ProcessMark.of(int(number)) for number in numbers)]
-        os.kill(owner.pid, signal.SIGKILL)
-    while any(mark.is_alive() for mark in marks):
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_a_run_imports_what_reads_results_while_it_goes_on():

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import pytest
 
-from outcast import files
 from outcast import workflow as execute
 from outcast.engines import EventReader, ledger, limits, realtime, require_compiler
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError, RunError, without_folder
@@ -116,13 +115,6 @@ def test_a_failed_run_leaves_no_result_that_looks_whole(tmp_path, monkeypatch):
     assert (tmp_path / "result.failed/log.txt").read_text() == "it began\n"
     assert list((tmp_path / "ledger").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger", "result.failed"]
-
-
-def test_a_full_disk_is_named_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "is_full", lambda folder: folder.is_dir())
-    target = tmp_path / "result"
-    said = run_failing(target, monkeypatch)
-    assert said.startswith(f"{target}: No space left on device: the flows never came (")
 
 
 class FinishingEngine(FailingEngine):

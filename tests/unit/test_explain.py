@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from outcast.errors import InputError
-from outcast.experiment import load
-from outcast.plan.make import make_plan
 from outcast.records import packet_words, replay
 from outcast.records.flows import ProgramRecord, SubflowRecord, TrafficRecord
 from outcast.records.run_directory import GuestRecord, RunDirectory
@@ -196,20 +194,6 @@ def test_who_sent_a_packet(ends, flow, host, process, tmp_path):
     manifest = run_directory(tmp_path / "one", [OUT], programs=[web]).read_manifest()
     sender = packet_words.sender_of(packet_words.read_header(tcp(ends)), manifest, None)
     assert sender == (flow, host, process)
-
-
-def test_a_generated_flow_has_its_sender(tmp_path):
-    workload = "workloads=[{kind: shuffle, bytes: 10KB}]"
-    plan = make_plan(load(CONFIG, [workload, "flows=[]"]))
-    generated = plan.generated[0]
-    manifest = run_directory(tmp_path / "one", [OUT], flows=[]).read_manifest()
-    ends = (plan.ip(generated.src), generated.sport, plan.ip(generated.dst), 5002)
-    for frame, host, role in (
-        (tcp(ends), generated.src, "sender"),
-        (tcp((*ends[2:], *ends[:2])), generated.dst, "receiver"),
-    ):
-        sender = packet_words.sender_of(packet_words.read_header(frame), manifest, plan)
-        assert sender == (None, host, f"the {role} of generated flow {generated.flow}")
 
 
 def test_a_packet_of_ipv6_and_its_flow():

@@ -238,20 +238,6 @@ def test_packets_are_found_though_the_clock_was_off_and_drifted(run, tmp_path):
         captured.find(PortFiles("s1-eth3", "in", path), moved)
 
 
-def test_both_directions_of_one_port(run, tmp_path):
-    table = rows_of(run)
-    folder = run / "captures"
-    whole = (folder / "s1-eth2.in.pcap").read_bytes()
-    # What came in at one port and left by the other, as if both were the same port.
-    both = table.with_columns(ingress=pl.lit("x"), egress=pl.lit("x"))
-    mixed = tmp_path / "mixed.pcap"
-    mixed.write_bytes(whole + (folder / f"{OUT}.out.pcap").read_bytes()[24:])
-    mine = both.filter(pl.col("src") == "10.0.0.2")
-    found = captured.find(PortFiles("x", "any", mixed), mine)
-    assert int((found.row >= 0).sum()) == mine.height + int(mine["t_out"].is_not_null().sum())
-    assert int((found.left & (found.row >= 0)).sum()) == int(mine["t_out"].is_not_null().sum())
-
-
 ROW = {
     **{"verdict": "dropped", "egress": "a", "ingress": "b", "t_in": 1_000, "t_out": None},
     **{"queue_bytes": 15_140, "queue_packets": 10, "limit_bytes": 16_384, "limit_packets": None},

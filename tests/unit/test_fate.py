@@ -305,14 +305,3 @@ def test_runs_of_shards_are_put_together(tmp_path):
     with pytest.raises(InputError, match="a folder that `outcast sweep` wrote"):
         many.make_each(factual, experiment, {}, {}, place)
     assert not place.folder.exists()
-
-
-def test_no_outcome_asks_of_a_programs_flow():
-    flows = [SimpleNamespace(flow=number) for number in range(3)]
-    manifest = SimpleNamespace(flows=flows, planned_flows=flows[:2])
-    run: Any = SimpleNamespace(manifest=manifest)
-    for words in ("timeouts(1) > 3 and starved(lone)", "drops('2') > 2", "ratio > 2", "starved"):
-        outcome.parse(words).require_planned(run)
-    for words in ("not drops(2) > 1", "ratio > 2 or starved(2)"):
-        with pytest.raises(ConfigError, match="flow 2 is a program's"):
-            outcome.parse(words).require_planned(run)

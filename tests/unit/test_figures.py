@@ -1,10 +1,8 @@
 """The pictures: what is drawn is what was measured, with its name, in its place."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-import matplotlib
 import numpy as np
 import polars as pl
 import pytest
@@ -12,19 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-import outcast as api
 from outcast.analysis import analyze
 from outcast.errors import InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.units import format_bps
 from outcast.view import figures, palette
-from outcast.view.figures import drops, goodput, noise, parts, queue, style
-from outcast.view.report import losses
-from outcast.view.report.markup import render
+from outcast.view.figures import drops, goodput, noise, queue, style
 from tests.golden import model
-from tests.golden.packets import P, capture
-from tests.golden.run_directory import analysed_run, delayed_run, with_records, write_run
+from tests.golden.run_directory import analysed_run, with_records, write_run
 from tests.unit import seen
 from tests.unit.all_measured import all_measured
 
@@ -124,25 +118,6 @@ def test_bars_of_the_chains(drawn):
     assert "s1-eth3 (3-hop, cubic)" in texts(figures.figure(drawn, "chains"))
 
 
-def test_every_studied_port_has_clocks_of_its_own_packet_time(drawn):
-    (record,) = drawn.manifest.bottlenecks
-    slow = record.queue.model_copy(update={"rate_bps": 10**9 // 2})
-    idle = record.model_copy(update={"egress": "s9-eth1"})
-    ports = [idle, record, record.model_copy(update={"queue": slow})]
-    manifest = drawn.manifest.model_copy(update={"bottlenecks": ports})
-    three = with_records(drawn, ways=drawn.ways, manifest=manifest)
-    figure = figures.figure(three, "phase")
-    assert len(figure.axes) == 4
-    said = texts(figure)
-    assert "within a packet time of 12.11us" in said
-    assert "within a packet time of 24.22us" in said
-    assert "s9-eth1" not in said
-    assert not seen.faults(figure)
-    section = losses.phase(three)
-    assert section is not None
-    assert render(section).count("s1-eth3 (3-hop, cubic)") >= 2
-
-
 def marks(axes: Axes) -> Iterator[tuple[float, float]]:
     for collection in axes.collections:
         yield from np.asarray(collection.get_offsets()).tolist()
@@ -180,30 +155,6 @@ def test_the_queue_stays_below_its_limit(drawn):
     assert {y for _, y in marks(lower)} == {0, 1, 2}
 
 
-def test_every_studied_queue_has_its_panels(tmp_path, monkeypatch):
-    came: list[P] = []
-    left: dict[str, list[P]] = {"b": [], "c": [], "d": []}
-    for number in range(90):
-        packet = {"seq": 1448 * number, "ip_id": number, "dst": f"10.0.0.{number % 3 + 7}"}
-        came.append(P(10 * number, **packet))
-        # The first output loses the fewest packets.
-        if number % 5 or (number % 3 == 0 and number != 30):
-            left["bcd"[number % 3]].append(P(10 * number + 7, **packet))
-    for name, packets in {"a": came, **left}.items():
-        capture(tmp_path / name, packets)
-    joined = api.join_captures({"a": tmp_path / "a"}, {name: tmp_path / name for name in left})
-    run = Run(joined.save(tmp_path / "mine").directory)
-    for name in ("link", "queue"):
-        shown = figures.figure(run, name)
-        assert [f"queue of {port} " in texts(shown) for port in left] == [True] * 3
-        assert not seen.faults(shown)
-        monkeypatch.setattr(parts, "MOST_OUTPUTS", 2)
-        few = texts(figures.figure(run, name))
-        assert "the 2 of 3 output ports that lost most" in few
-        assert "queue of b " not in few
-        monkeypatch.undo()
-
-
 def test_any_time_of_the_queue(run, tmp_path, verb):
     path = tmp_path / "queue.png"
     verb("inspect", run.path, "--around", "0.02", "--within", "200us", "--png", path)
@@ -238,62 +189,6 @@ def test_a_run_without_drops(tmp_path):
     first = next(iter(drawn.ways.values()))
     again = with_records(drawn, ways=drawn.ways | {"more": replace(first, egress="s1-eth9")})
     assert f", to {first.egress}, s1-eth9" in texts(drops.drops_over_time(again))
-
-
-@pytest.mark.parametrize("joined", [False, True])
-def test_a_blackout_is_shown_where_the_queue_refused_it(tmp_path, joined, monkeypatch):
-    """Behind a link's delay, of which a join knows only what it estimated."""
-    monkeypatch.setattr(drops, "ZOOM_PACKETS", 10**6)
-    delayed = Run(delayed_run(tmp_path / "run", 2_000_000, 50_000_000, 8, 3_000))
-    if joined:
-        captures = tmp_path / "run" / "captures"
-        inputs = {port: captures / f"{port}.in.pcap" for port in ("s1-eth2", "s1-eth3")}
-        made = api.join_captures(inputs, {"s1-eth1": captures / "s1-eth1.out.pcap"})
-        delayed = Run(made.save(tmp_path / "mine").directory)
-    figure = queue.queue_in_blackout(delayed)
-    upper, lower = figure.axes
-    told = re.search(r"blackout, of ([^ :]+).*: (\d+) dropped", upper.get_title())
-    assert told is not None
-    lane = [tick.get_text() for tick in lower.get_yticklabels()].index(told[1])
-    (crosses,) = (part for part in lower.collections if part.get_label() == "drop")
-    shown = [x for x, y in crosses.get_offsets() if y == lane]
-    (grey,) = upper.patches
-    lost = [x for x in shown if -1e-6 < x < grey.get_width() + 1e-6]
-    assert len(lost) == int(told[2])
-    assert (grey.get_x(), lost[0], lost[-1]) == pytest.approx((0, 0, grey.get_width()))
-
-
-def test_zooms_show_blackouts_that_count(drawn, monkeypatch):
-    assert drops.worst_blackout(drawn, "s1-eth2")["in_interval"]
-    none = with_records(drawn)
-    table = drawn.table("blackouts", whole=True).with_columns(in_interval=pl.lit(value=False))
-    kept = none.scan
-
-    def scan(name: str, whole: bool = False) -> pl.LazyFrame:
-        if name == "blackouts":
-            return table.lazy() if whole else table.lazy().filter("in_interval")
-        return kept(name, whole)
-
-    monkeypatch.setattr(none, "scan", scan)
-    assert drops.worst_blackout(none, "s1-eth2") is None
-    assert "when it was longest; no blackout counts" in texts(queue.queue_in_blackout(none))
-
-
-def test_the_users_settings_are_put_aside_while_a_picture_is_drawn(drawn, tmp_path):
-    def pixels() -> bytes:
-        path = style.save(figures.figure(drawn, "classes"), tmp_path / "classes.png")
-        return path.read_bytes()
-
-    expected = pixels()
-    theirs = {"text.usetex": True, "font.size": 30.0, "axes.facecolor": "red", "toolbar": "None"}
-    with matplotlib.rc_context(theirs):
-        before = dict(matplotlib.rcParams)
-        with style.styled():
-            assert matplotlib.rcParams["axes.facecolor"] == "white"
-            assert matplotlib.rcParams["toolbar"] == "None"
-            assert matplotlib.rcParams["font.size"] == style.STYLE["font.size"]
-        assert pixels() == expected
-        assert dict(matplotlib.rcParams) == before
 
 
 def test_batches_are_packets_that_come_less_than_one_and_a_half_packet_times_apart():

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from outcast.records.counters import Counters, PortRates, Rates
+from outcast.records.counters import PortRates, Rates
 from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
-from outcast.view import figures, summary_words
-from outcast.view.events import Moment, behind_the_capture, moments, trace_sentences
+from outcast.view import figures
+from outcast.view.events import behind_the_capture, trace_sentences
 from tests.golden.run_directory import analysed_run, with_records
 
 MS = 10**6
@@ -34,32 +34,10 @@ def changed(run: Run, *changes: AppliedChange) -> Run:
     return with_records(run, manifest=manifest)
 
 
-def steady(run: Run, counters: Counters | None = None, **more: object) -> str:
-    """What is said of a steady run whose summary, or whose counters, are these."""
-    summary = run.summary.model_copy(update={"stationary": True, **more})
-    again = with_records(run, summary=summary, counters=counters or run.counters)
-    return summary_words.stationarity_sentence(again)
-
-
 @pytest.fixture
 def run(tmp_path) -> Run:
     run = Run(analysed_run(tmp_path / "run", DURATION_NS, 9, 3_000))
     return changed(run, *(applied(*event) for event in EVENTS))
-
-
-def test_the_steady_state_names_the_rates_that_changed_within_the_interval(run):
-    assert (
-        "; but rates changed meanwhile, so means mix several: at 0.02 s s1-s2: rate 500 Mbps, at "
-        "0.04 s s1-s2: down, at 0.05 s s1-s2: back (docs/"
-    ) in steady(run)
-    assert "meanwhile" not in steady(run, start_s=0.05)
-    trace = PortRates(
-        port="s1-eth1", trace="c.csv", t_ns=[60 * MS], rate_bps=[10**8], latest_ns=0, skipped=0
-    )
-    run.directory.write_rates(Rates(ports=[trace]))
-    assert steady(Run(run.directory), start_s=0.05).endswith(
-        ": s1-eth1 followed c.csv (docs/steady-state.md)"
-    )
 
 
 @pytest.mark.parametrize(
@@ -81,16 +59,6 @@ def test_a_delay_behind_the_capture_is_in_no_columns(run, link, what, words):
     )
     said = f", without its {words}, which lies behind the capture" if words else ""
     assert behind_the_capture(again) == said
-
-
-def test_what_was_not_reached_is_no_moment_and_a_link_can_stay_down(run):
-    again = changed(
-        run,
-        applied(0, 20, "up", 0, "s1", "s2"),
-        AppliedChange(1, 30 * MS, None, "s1", "h1", "s1-h1", "delay_ns", 5, None),
-        AppliedChange(None, DURATION_NS, DURATION_NS, "s1", "s2", "s1-s2", "up", 1, 1),
-    )
-    assert moments(again) == [Moment(0.02, "s1-s2: down", down_until_s=0.08)]
 
 
 @pytest.mark.parametrize(

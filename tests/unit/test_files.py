@@ -1,7 +1,6 @@
 import errno
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -83,14 +82,6 @@ def test_an_error_of_the_machine_is_one_line_and_status_1(error, said, monkeypat
     assert capsys.readouterr().err == f"outcast: {said}\n"
 
 
-def test_a_full_disk_under_the_output_is_told(tmp_path, monkeypatch, capsys):
-    with open("/dev/full", "w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        monkeypatch.setattr(cli.whole, "main", lambda **options: click.echo("x"))
-        assert cli.invoke([]) == 1
-    assert capsys.readouterr().err == "outcast: standard output: No space left on device\n"
-
-
 def test_a_closed_standard_output_is_no_error(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(cli.whole, "main", lambda **options: click.echo("x"))
@@ -136,11 +127,3 @@ def test_only_files_and_folders_are_kept(tmp_path):
     assert kept == {"captures", "counters.json", "shell"}
     assert (tmp_path / "shell").stat().st_mode & 0o7777 == 0o755
     assert files.keep_plain(tmp_path) == []
-
-
-def test_a_path_without_a_name_gets_one(tmp_path, monkeypatch):
-    (tmp_path / "run").mkdir()
-    monkeypatch.chdir(tmp_path / "run")
-    assert files.nameable(Path()) == tmp_path / "run"
-    assert files.nameable(Path("..")) == tmp_path
-    assert files.nameable(Path("../run")) == Path("../run")

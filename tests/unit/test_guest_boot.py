@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -206,21 +204,6 @@ def test_soft_limits_are_raised_for_the_guest_alone(tmp_path):
     assert int(many[0]) > int(files) + 1000
 
 
-@pytest.mark.parametrize(
-    ("limits", "said"),
-    [
-        ("ulimit -n 1024", r"needs 2\d\d\d open files, and 1024 are allowed here \(ulimit -Hn\)"),
-        ("ulimit -f 100", r"needs 1048576 bytes in a file, and 51200 are allowed.*\(ulimit -Hf\)"),
-        ("ulimit -v 1000000", r"needs \d+ bytes of address space, and 1024000000 are .*LimitAS"),
-    ],
-)
-def test_hard_limits_are_refused_with_the_remedy(limits, said, tmp_path):
-    lines = limited(tmp_path, limits).stdout.splitlines()
-    assert len(lines) == 2
-    assert re.match(rf"3 the virtual engine's guest {said}", lines[0]), lines
-    assert "/etc/security/limits.conf" in lines[0]
-
-
 def test_a_silent_guest_is_ended(tmp_path):
     pid = tmp_path / "pid"
     began = time.monotonic()
@@ -298,46 +281,9 @@ def test_the_folder_of_a_killed_boot_is_removed_by_clean(tmp_path, monkeypatch):
     assert not noted[0].exists()
 
 
-@pytest.mark.parametrize(
-    ("room_mib", "place"),
-    [
-        ({"/dev/shm": 3000, "/tmp": 3000, "/var/tmp": 9000}, "/dev/shm"),
-        ({"/dev/shm": 64, "/tmp": 3000, "/var/tmp": 9000}, "/tmp"),
-        # Debian 13 with 4 GB.
-        ({"/dev/shm": 1959, "/tmp": 1959, "/var/tmp": 9000}, "/var/tmp"),
-    ],
-)
-def test_the_memory_goes_to_a_disk_where_none_else_has_room(room_mib, place, monkeypatch):
-    used: list[str] = []
-
-    def usage(path: str) -> SimpleNamespace:
-        used.append(path)
-        return SimpleNamespace(free=room_mib[path] << 20)
-
-    monkeypatch.delenv("TMPDIR", raising=False)
-    monkeypatch.setattr(guest.shutil, "disk_usage", usage)
-    monkeypatch.setattr(guest.os, "statvfs", lambda _: SimpleNamespace(f_flag=0))
-    monkeypatch.setattr(guest.os, "access", lambda *_: True)
-    guest.require(1, 2048)
-    assert used[-1] == place
-
-
 def test_a_kernel_that_is_no_program(tmp_path):
     with pytest.raises(FeatureMissingError, match="cannot be started"):
         guest.boot(guest.Boot(tmp_path, tmp_path, ["/bin/true"], seed=1, memory_mib=1), print)
-
-
-def test_two_guests_get_two_cores(tmp_path, monkeypatch):
-    monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path)
-    show = f"grep Cpus_allowed_list /proc/self/status; {ENDS}"
-    cores = os.sched_getaffinity(0)
-    if len(cores) < 2:
-        pytest.skip("one core")
-    _, alone = boot(tmp_path, show)
-    with guest._free_core() as taken:
-        _, beside = boot(tmp_path, show)
-    assert beside != [f"Cpus_allowed_list:\t{taken}"]
-    assert len(alone) == 1
 
 
 def until(condition: object) -> None:

@@ -60,36 +60,6 @@ def test_a_buffer_that_holds_less_than_the_path():
     assert line.startswith("transport.send_buffer: 16KB: Linux looks at it only before a packet of")
 
 
-@pytest.mark.parametrize(
-    ("queue", "words"),
-    [
-        ("{kind: tbf, limit: 16KB}", "tbf, limit 16KB (1.23ms at 100 Mbps)"),
-        (
-            "{kind: red, limit: 150KB}",
-            "red, limit 150KB (12.43ms at 100 Mbps), average from 11 to 34 packets",
-        ),
-        (
-            "{kind: codel, limit: 100 packets}",
-            "codel, limit 100 packets (12.3ms at 100 Mbps), target 5ms",
-        ),
-        (
-            "{kind: ecn_threshold, limit: 100 packets, threshold: 20 packets}",
-            "ecn_threshold, limit 100 packets (12.3ms at 100 Mbps), threshold 20 packets",
-        ),
-        ("{kind: cake, limit: 1MB}", "cake, limit 1MB"),
-        (
-            "{kind: htb_classes, limit: 100 packets, classes: [{name: b, rate: 9mbit}, "
-            "{name: a, dscp: [ef, 8], rate: 40mbit, ceil: 60mbit}]}",
-            "htb_classes, limit 100 packets (12.3ms at 100 Mbps) of each class, classes "
-            "b (all others, rate 9mbit), a (DSCP 46 8, rate 40mbit, ceil 60mbit)",
-        ),
-        ("{kind: custom, qdisc: mine}", "custom"),
-    ],
-)
-def test_topo_says_how_long_the_studied_queue_is(queue, words):
-    assert f"  queue: {words}" in topo(f"queue={queue}")
-
-
 def test_topo_says_what_senders_can_bring_to_each_port():
     lines = topo("links.rate=100mbit", "links.overrides=[{from: s2, to: s1, rate: 50mbit}]")
     at = lines.index("offered load over rate (what senders' own ports let through)")
@@ -100,20 +70,3 @@ def test_topo_says_what_senders_can_bring_to_each_port():
     ]
     paced = "workloads=[{kind: constant_rate, from: [h2, h3], to: h1, rate: 30mbit}]"
     assert "  s1-eth1: 0.6  (60 Mbps of 100 Mbps)" in topo("flows=[]", paced)
-
-
-def test_topo_says_what_workloads_and_probes_send():
-    settings = [
-        "workloads=[{kind: constant_rate, from: [h2, h3], to: h1, rate: 64kbit, dscp: ef}]",
-        "probes=[{from: h2, to: h1, every: 20ms, dscp: ef}, {from: h3, to: h1, kind: udp}]",
-        "queue={kind: prio, limit: 5ms, classes: [{name: a, dscp: ef}, {name: b}]}",
-    ]
-    lines = topo(*settings)
-    at = lines.index("workloads")
-    words = "  0: constant_rate  dscp 46, from h2 h3, to h1, rate 64kbit  (2 flows)"
-    assert lines[at + 1] == words
-    at = lines.index("probes")
-    assert lines[at + 1].startswith("  0: icmp  h2 s1 h1  56 B every 20ms, DSCP 46  base RTT ")
-    assert "DSCP" not in lines[at + 2]
-    assert any(" of each class, from 100mbit" in line for line in lines)
-    assert not {"workloads", "probes"} & {*topo()}

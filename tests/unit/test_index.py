@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from outcast.errors import ConfigError
 from outcast.reproduce import recipe, reproduce
 from outcast.reproduce.result import (
     BurstRecord,
@@ -188,15 +187,3 @@ def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_
     assert result.claims[0].verdict is Verdict.UNCONTROLLED
     # What no run has measured has no verdict.
     assert {claim.verdict for claim in result.claims[1:]} == {None}
-
-
-def test_results_of_two_states_are_not_shown_on_one_page_and_not_stored(tmp_path, verb):
-    for name, code in (("P3", "c0de"), ("P4", "0ther")):
-        store(tmp_path, name, state=STATE.model_copy(update={"code": code}))
-    (line,) = verb("report", tmp_path, status=2).err.splitlines()
-    assert "P3 is of outcast 0 (commit aaaaaaaaaaaa, code c0de)" in line
-    assert "P4 is of outcast 0 (commit aaaaaaaaaaaa, code 0ther)" in line
-    assert "outcast reproduce P3 --quick -o NEW" in line
-    with pytest.raises(ConfigError, match="P3 is of"):
-        docs.write([tmp_path], tmp_path / "docs")
-    assert not {"index.html", "docs"} & {path.name for path in tmp_path.iterdir()}

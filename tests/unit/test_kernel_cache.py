@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,13 +78,3 @@ def test_what_is_not_whole_is_not_there(tmp_path, damage, keep):
         case _:
             record.write_text(record.read_text()[:40])
     assert cache.find(tmp_path) is None
-
-
-def test_a_folder_of_a_user_named_by_the_environment(tmp_path, keep, monkeypatch):
-    (tmp_path / "kernels").mkdir()
-    kept = keep()
-    kept.program.parent.rename(tmp_path / "kernels" / kept.key)
-    monkeypatch.setenv(pinned.VARIABLE, str(tmp_path))
-    found = cache.find()
-    assert found is not None
-    assert found.program == Path(tmp_path, "kernels", kept.key, "linux")

@@ -1,6 +1,5 @@
 """Programs in a root of their own: how it is laid out and entered, and what they see."""
 
-import errno
 import os
 import shutil
 import subprocess
@@ -33,23 +32,6 @@ def test_a_root_is_laid_out_without_a_change_of_the_packages(packages, tmp_path)
     assert (root / "usr/bin/gcc-12").samefile(packages / "usr/bin/gcc-12")
     assert (root / "dev/null").exists()
     assert sorted(path.name for path in packages.rglob("*")) == ["bin", "bin", "gcc-12", "usr"]
-
-
-def refuse(number: int, monkeypatch: pytest.MonkeyPatch, *calls: tuple[object, str]) -> None:
-    """Makes these functions fail with an error of the system."""
-
-    def failing(*argv: object, **options: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    for module, name in calls:
-        monkeypatch.setattr(module, name, failing)
-
-
-def test_where_files_cannot_be_linked_they_are_copied(packages, tmp_path, monkeypatch):
-    refuse(errno.EXDEV, monkeypatch, (os, "link"))
-    root = tmp_path / "root"
-    enclose(packages, root, FakeMachine("mount"))
-    assert (root / "usr/bin/gcc-12").read_text() == "compiler"
 
 
 @pytest.mark.parametrize(("allowed", "tries"), [("mount", 1), ("user", 2), ("chroot", 3)])

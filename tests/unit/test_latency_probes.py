@@ -1,7 +1,6 @@
 """Probes: what is asked for, planned, kept and shown."""
 
 import io
-import re
 import struct
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -201,25 +200,6 @@ def test_percentiles_losses_and_rows(directory):
     page = "".join(render(part) for part in measurements.sections(run))
     assert "Latency under load" in page
     assert "h3 to h1 (icmp)" in page
-
-
-def test_a_probe_may_send_nothing_in_the_main_interval(directory):
-    run = analysed(directory, ", from: 50ms")
-    part = run.summary.probes["0"]
-    assert (part.sent, part.lost, part.rtt_ms) == (0, 0, None)
-    assert figures.figure(run, "probes").axes[0].lines[0].get_xdata().size == 3
-    assert re.search(r"h3 to h1 \(icmp\) +0 +0 +2 ms\n", text_of(directory))
-
-
-def test_without_an_answer_there_are_no_percentiles(directory):
-    start = directory.read_manifest().traffic.t_start_ns
-    lines = [f"{n} {start + n} 0" for n in range(4)]
-    result_file(directory.flows, 0).write_text("ready\n" + "\n".join(lines), encoding="ascii")
-    run = analysed(directory)
-    assert run.summary.probes["0"].rtt_ms is None
-    assert run.summary.probes["0"].lost == 4
-    figures.figure(run, "probes")
-    assert "h3 to h1 (icmp)" in text_of(directory)
 
 
 def test_probes_follow_the_main_interval(directory):

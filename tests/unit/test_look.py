@@ -1,6 +1,5 @@
 """Figures for papers: formats, names, and what is refused."""
 
-import re
 import shutil
 
 import pytest
@@ -54,26 +53,6 @@ def test_the_verb_draws_runs_and_sweeps(run, sweep, tmp_path, verb):
     told = {line.split()[0]: line for line in lines}
     assert told["cwnd"].endswith("(this run has none)")
     assert not any("has none" in told[name] for name in ("goodput", "noise"))
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["godput"], "figure godput: of a run allowed are goodput, .*did you mean 'goodput'"),
-        (["cwnd"], "it measured nothing for the figure cwnd"),
-        (["classes", "-o", "x.gif"], "-o x.gif: its name ends in .gif; allowed endings are .png"),
-        (["classes", "-o", "x.png", "--format", "pdf"], "-o x.png: does not end in .pdf"),
-        (["classes", "-o", "missing/x.png"], "missing/x.png: No such file or directory"),
-        (["classes", "--by", "seed"], "is no sweep"),
-        (["classes", "--format", "gif"], "'gif' is not one of 'png', 'svg', 'pdf'"),
-    ],
-)
-def test_one_line_for_each_mistake(run, words, problem, tmp_path, monkeypatch, verb):
-    monkeypatch.chdir(tmp_path)
-    told = verb("figure", run.path, *words, status=2).err
-    assert told.count("\n") == 1
-    assert re.search(problem, told), told
-    assert not [*tmp_path.iterdir()]
 
 
 def test_a_sweeps_figure_has_keys_as_the_configuration(sweep):

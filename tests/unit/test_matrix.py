@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outcast import experiment
-from outcast.engines import doctor, trials
+from outcast.engines import doctor
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/matrix.md").read_text()
@@ -86,11 +86,3 @@ def test_every_test_that_is_named_exists():
     named = _TEST.findall(TEXT)
     assert len(named) > 50
     assert [f"{file}::{test}" for file, test in named if test and test not in _tests_of(file)] == []
-
-
-def test_what_is_tested_in_real_time_and_what_a_qdisc_needs_is_said():
-    for row in _rows("Queues"):
-        needed = row[1].strip("`")
-        # Only the kernel knows which qdisc a module of the user's has.
-        assert needed in ("", "any", *trials.QDISCS)
-        assert (row[2] == "tested") == (needed == "")

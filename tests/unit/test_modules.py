@@ -88,26 +88,6 @@ def test_what_is_there_is_told_apart_and_nothing_is_loaded(feature, state, detai
     assert not any(option == "--verbose" for option, *_ in machine.calls)
 
 
-def test_a_machine_without_modprobe_is_told_to_install_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(modules.shutil, "which", lambda *_, **__: None)
-    without = Modules(loaded_folder=tmp_path)
-    assert "install the package kmod" in without.look_up("qdisc sfq").detail
-    assert "install the package kmod" in without.load(["qdisc sfq"]).why("qdisc sfq")
-
-
-def test_modprobe_has_a_deadline_and_its_words_are_one_line(tmp_path, monkeypatch):
-    program = tmp_path / "modprobe"
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(modules, "MODPROBE_DEADLINE_S", 0.3)
-    program.write_text("#!/bin/sh\necho one >&2\necho two >&2\nexit 3\n")
-    program.chmod(0o755)
-    assert modules.run("modprobe", "x") == Answer(3, "", "one two")
-    program.write_text("#!/bin/sh\nexec sleep 9\n")
-    assert "timed out" in modules.run("modprobe", "x").words
-    program.write_text("no program")
-    assert modules.run("modprobe", "x").status == 126
-
-
 def test_what_a_run_loaded_is_recorded_apart_from_what_was_there(machine):
     features = [modules.OPEN_VSWITCH, *map(modules.qdisc, ("tbf", "htb", "pie", "pfifo"))]
     loading = machine.modules.load(features)
@@ -240,16 +220,6 @@ def test_the_virtual_engine_refuses_a_queue_that_is_newer_than_its_kernel(monkey
     for queue in queues:
         with pytest.raises(FeatureMissingError, match=r"no qdisc dualpi2; build .* 6\.17"):
             virtual.VirtualEngine().require(*Planned(load(LINEAR, [queue])).by("virtual"))
-
-
-@pytest.mark.usefixtures("realtime_engine")
-def test_doctor_where_nothing_can_be_tried_goes_by_what_the_kernel_shows(machine, monkeypatch):
-    monkeypatch.setattr(doctor, "probe_qdiscs", lambda kinds: {})
-    found = diagnosis(machine)
-    assert not found["network namespaces"].present
-    assert found["qdisc htb"].state == found["qdisc tbf"].state == "ready"
-    assert found["qdisc sfq"].state == "loadable"
-    assert not found["qdisc pie"].present
 
 
 def test_an_ordinary_users_programs_are_looked_for_where_the_system_has_them(machine, monkeypatch):

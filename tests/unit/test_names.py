@@ -105,21 +105,6 @@ def test_a_shown_name_is_short_and_printable_and_stays_its_own(name, other):
         assert shown != shown_name(other, blank="if1")
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("eth0", "eth0"),
-        ("", "if0"),
-        (" \t", "if0"),
-        ("a\x1b[31m", "a\\x1b[31m"),
-        ("\u202egnp", "\\u202egnp"),
-        ("../x", "../x"),
-    ],
-)
-def test_shown_names(name, shown):
-    assert shown_name(name, blank="if0") == shown
-
-
 def test_interfaces_of_long_names_stay_apart(tmp_path):
     path = _capture(tmp_path / "a.pcapng", [b"n" * 300, b"n" * 301, b""])
     assert len(interfaces_of(path)) == 3

@@ -121,58 +121,11 @@ WHOLE = {
     "no Topo": ("topos = {'mine': dict}", "gives dict; allowed is a mininet.topo.Topo"),
     "alone": (HEAD + TAIL, "0 hosts and 1 switches"),
 }
-HOST = "self.addLink(self.addHost({}), 's1'{})"
-SWITCH = "self.addSwitch('s2'); "
-FURTHER = {
-    "unknown node": ("self.addLink('h9', 's1')", "net.py:9: KeyError: 'h9'"),
-    "hosts only": (
-        "self.addLink(self.addHost('h3'), self.addHost('h4'))",
-        "net.py: h3 - h4: a link between two hosts",
-    ),
-    "two links": (
-        "self.addLink('h2', self.addSwitch('s2'))",
-        "net.py: h2: a host with two links; allowed is one, and for each further one a host with "
-        "of='h2'",
-    ),
-    "of nobody": (
-        HOST.format("'h3', of='h9'", ""),
-        "h3: of 'h9': allowed is the name of a host that has no `of` itself",
-    ),
-    "parallel": (SWITCH + 2 * "self.addLink('s1', 's2'); ", "two links between the same nodes"),
-    "a loop": ("self.addLink('s1', 's1')", "net.py: s1 - s1"),
-    "unconnected": (SWITCH, "net.py: s2: no path leads there from h1"),
-    "no link": ("self.addHost('h3')", "net.py: h3: a host without"),
-    "long": (
-        HOST.format("'a_very_long_host'", ""),
-        "net.py: a_very_long_host: its interface a_very_long_host-eth0 has 21 characters",
-    ),
-    "odd": (HOST.format("'New York'", ""), "net.py: 'New York': is no name for a node"),
-    "same address": (
-        "; ".join(HOST.format(f"'h{n}', ip='10.0.0.9'", "") for n in (3, 4)),
-        "net.py: h4: ip 10.0.0.9 is that of h3 already",
-    ),
-    "other network": (HOST.format("'h3', ip='192.168.0.1'", ""), "net.py: h3: ip 192.168.0.1"),
-    "cpu": (
-        HOST.format("'h3', cpu=0.5", ""),
-        "net.py: h3: the option cpu=0.5 cannot be honoured; allowed are ip, mac, role",
-    ),
-    "stp": (
-        "self.addLink(self.addSwitch('s2', stp=True), 's1')",
-        "net.py: s2: the option stp=True cannot be honoured",
-    ),
-    "speedup": (
-        HOST.format("'h3'", ", speedup=3"),
-        "net.py: h3 - s1: the option speedup=3 cannot be honoured",
-    ),
-    "delay": (
-        HOST.format("'h3'", ", delay=5"),
-        "net.py: h3 - s1: delay=5: allowed is text with a unit, as delay='5ms'",
-    ),
-    "layer": ("self.addLink(self.addSwitch('s2', layer='top'), 's1')", "net.py: s2: layer:"),
-}
+FURTHER = Path(__file__).with_name("refused_networks.txt").read_text().splitlines()[1:]
+"""Lines of `build()` in a network of a switch and two hosts, and what refuses each."""
 BROKEN = WHOLE | {
-    name: (f"{HEAD}{PAIR}        {line}\n{TAIL}", refusal)
-    for name, (line, refusal) in FURTHER.items()
+    line: (f"{HEAD}{PAIR}        {line}\n{TAIL}", refusal)
+    for line, refusal in (row.split(" >> ") for row in FURTHER)
 }
 
 

@@ -140,12 +140,6 @@ def test_labels_become_names_of_interfaces(tmp_path):
     assert network_of(file, **{"topology.hosts_per_switch": 1}) == network
 
 
-def test_no_label_becomes_a_name_of_the_kernels(tmp_path):
-    graph = nx.relabel_nodes(small(), {"s1": "lº"})
-    network = network_of(config_of(tmp_path, "net.graphml", graphml(graph)))
-    assert "lo2" in {switch.name for switch in network.switches}
-
-
 def changed(**changes: object) -> nx.Graph:
     graph = small()
     graph.edges["h1", "s1"].update(changes)

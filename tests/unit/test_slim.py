@@ -101,44 +101,6 @@ def test_a_module_waits_until_it_is_asked_for_a_member(tmp_path):
     ]
 
 
-def test_nothing_is_left_of_what_fails_half_way(tmp_path):
-    (tmp_path / "broken.py").write_text("FIRST = 1\n[].no_such_member\n")
-    script = """
-from controllers import slim
-slim.later("broken")
-for _ in range(2):
-    try:
-        from broken import FIRST
-    except ImportError as error:
-        print(error)
-"""
-    said = "broken: 'list' object has no attribute 'no_such_member'\n"
-    assert run(script, tmp_path) == said * 2
-
-
-def test_another_thread_waits_for_the_module(tmp_path):
-    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.3)\nNAME = 'slow'\n")
-    script = """
-import threading
-from controllers import slim
-slim.later("slow")
-import slow
-threads = [threading.Thread(target=lambda: print(slow.NAME)) for _ in range(3)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-"""
-    assert run(script, tmp_path) == "slow\n" * 3
-
-
-def test_what_waits_says_why_it_cannot_be_imported(tmp_path):
-    (tmp_path / "broken.py").write_text("import no_such_library\n")
-    script = "from controllers import slim; slim.later('broken'); import broken\n"
-    asked = "try:\n  broken.x\nexcept ImportError as error:\n  print(error)\n"
-    assert run(f"{script}{asked}{asked}", tmp_path) == "No module named 'no_such_library'\n" * 2
-
-
 @pytest.mark.parametrize(
     "framework", [name for name in ("ryu", "os_ken") if util.find_spec(name) is not None]
 )

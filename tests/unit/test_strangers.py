@@ -42,8 +42,15 @@ WAYS: dict[str, tuple[str, ...]] = {
 }
 """Every way to give a verb something of a stranger's."""
 
+TAKES = {
+    **dict.fromkeys(("run", "exec", "sweep", "topo"), ("config", "topology", "graph")),
+    **dict.fromkeys(("join FILE", "join", "inspect"), ("capture", "table")),
+    "assignment grade": ("zip", "tar", "submission"),
+    **dict.fromkeys(("assignment check", "assignment pack"), ("zip", "submission")),
+}
+"""The inputs that a way is for, if not runs and their archives."""
 FEW = {"reproduce": 10, "assignment grade": 15}
-"""Ways that are slow are given each so-manieth input of what they do not take."""
+"""Each so-manieth of all other inputs is given to a way, if not each third."""
 
 TAKE_NOTHING = {"doctor", "guest", "clean", "completion"}
 YOUR_OWN = {"run", "exec", "sweep", "topo"}
@@ -90,9 +97,9 @@ def wrong_with(
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_of_a_strangers_harms(way, tmp_path, bases, server, class_path):
     wrong = []
-    takes = ("zip", "tar", "submission") if way == "assignment grade" else ()
+    takes = TAKES.get(way, ("run", "pack", "zip", "tar"))
     for number, name in enumerate(strangers.INPUTS):
-        if not name.startswith(takes) and number % FEW.get(way, 1):
+        if not name.startswith(takes) and number % FEW.get(way, 3):
             continue
         wrong += wrong_with(way, name, tmp_path / str(number), bases, server, class_path)
         shutil.rmtree(tmp_path / str(number))

@@ -18,8 +18,7 @@ from outcast import cli, experiment
 from outcast.engines import ledger
 from outcast.engines.ledger import ProcessMark
 from outcast.errors import BusyError, ConfigError
-from outcast.records import verify
-from outcast.records.run_directory import Manifest, RunDirectory
+from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dataset, plan, runner
 from outcast.sweep.pool import LocalPool
 from outcast.sweep.process import RunProcess
@@ -433,30 +432,6 @@ def test_the_plan_is_shown_and_nothing_run(faked, tmp_path, capsys):
     assert "4 runs into" in out
     assert "queue.limit: 16KB, 64KB" in out
     assert not out_folder.exists()
-
-
-def test_files_of_finished_runs_are_hashed_once(faked, tmp_path, capsys, monkeypatch):
-    target = tmp_path / "out"
-    status, out, _ = invoke(capsys, str(faked), "-o", str(target))
-    assert (status, "4 of 4 runs finished" in out) == (0, True)
-    first, *others = sorted((target / "runs").iterdir())
-    (first / "summary.json").write_text("{}")
-    hashed: list[Path] = []
-    differences = verify.differences
-
-    def count(directory: RunDirectory, manifest: Manifest) -> verify.Differences:
-        hashed.append(directory.path)
-        return differences(directory, manifest)
-
-    monkeypatch.setattr(verify, "differences", count)
-    argv = [f"{target}/sweep.yaml", "-o", str(target), "--resume"]
-    status, out, _ = invoke(capsys, *argv, "--dry-run")
-    assert (status, "3 are finished, 1 are left" in out) == (0, True)
-    assert sorted(hashed) == [first, *others]
-    hashed.clear()
-    assert invoke(capsys, *argv)[0] == 0
-    assert sorted(hashed) == [first, *others]
-    assert (target / "failed").exists()
 
 
 def test_shards_make_each_run_once_and_merge_to_the_same_dataset(faked, tmp_path, capsys):

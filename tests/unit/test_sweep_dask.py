@@ -186,30 +186,3 @@ def test_a_result_comes_whole(made, tmp_path):
     target = tmp_path / "unfinished/a"
     assert taken(made, target) == Ended("a", None, 1.0)
     assert problems(RunDirectory(target / RESULT)) == []
-
-
-def test_a_worker_that_does_not_say_what_it_runs_is_refused(monkeypatch):
-    @dataclass
-    class Said:
-        worker: str
-
-        def result(self, timeout: float) -> str:
-            if self.worker == "tcp://hangs":
-                raise TimeoutError("no answer")
-            return "ours"
-
-    class Client:
-        def nthreads(self) -> dict[str, int]:
-            return {"tcp://hangs": 1, "tcp://answers": 1}
-
-        def submit(self, *_: object, workers: list[str], **more: object) -> Said:
-            return Said(workers[0])
-
-        def cancel(self, futures: list[Said], force: bool) -> None:
-            assert [future.worker for future in futures] == ["tcp://hangs"]
-
-    pool = dask_pool.DaskPool(Client(), "ours")
-    pool._look()
-    assert pool._usable == {"tcp://answers": 1}
-    (note,) = pool.notes()
-    assert note.startswith("worker tcp://hangs is refused: has no outcast that answers: TimeoutErr")

@@ -152,22 +152,6 @@ def test_against_another_sweep(sweep, tmp_path, capsys):
     assert apart["low"] < apart["center"] < apart["high"]
 
 
-def test_what_is_missing_or_doubtful_is_said(tmp_path, capsys):
-    path = make_sweep(tmp_path / "part", leave_out=2)
-    _, out, _ = results(capsys, str(path))
-    assert "2 of 18 runs have no result" in out
-    summary = next((path / "runs").glob("*/summary.json"))
-    edit(summary, lambda told: told["capture"].update(trusted=False))
-    _, out, _ = results(capsys, str(path))
-    assert "1 runs whose captures and counters do not agree are left out" in out
-    argv = [str(path), "--by", "engine", "--value", "outcast_ratio", "--format", "json"]
-    argv += ["--over", "queue.limit", "--over", "topology.rivals"]
-    counts = [
-        json.loads(results(capsys, *argv, *more)[1])[0]["runs"] for more in ([], ["--disagreeing"])
-    ]
-    assert counts == [15, 16]
-
-
 def test_a_run_that_was_analysed_again_counts_as_it_is_now(tmp_path, capsys):
     path = make_sweep(tmp_path / "again", CONFIG[: CONFIG.index("sweep:")])
     dataset.write(SweepDirectory(path))
@@ -185,21 +169,6 @@ def test_runs_without_a_value_are_counted(tmp_path, capsys):
     said = "outcast_ratio: 2 of the runs have no value and are left out, because the class with"
     assert said in results(capsys, str(path))[1]
     assert "have none" not in results(capsys, str(path), "--value", "jain_index")[1]
-
-
-def test_groups_that_one_of_two_sweeps_has(tmp_path, capsys):
-    config = CONFIG.replace("topology.rivals: [1, 2]", "seed: [1, 2]").replace(
-        "repetitions: 3", "repetitions: 1"
-    )
-    limits = "queue.limit: [16KB, 64KB, 512KB]"
-    assert limits in config
-    whole, parts = (
-        make_sweep(tmp_path / name, config.replace(limits, f"links.clock_offset_ppm: {values}"))
-        for name, values in (("whole", "[1, 2]"), ("parts", "[1, 2, 2.5]"))
-    )
-    argv = ["--value", "outcast_ratio", "--by", "links.clock_offset_ppm"]
-    _, out, _ = results(capsys, str(whole), "--against", str(parts), *argv)
-    assert "1 groups are left out, because only one of the sweeps has them" in out
 
 
 @pytest.mark.parametrize("kind", ["line", "bar", "heat", "cdf"])

@@ -54,18 +54,6 @@ def test_a_packet_of_two_ports_was_sent_once():
     assert [(one.seq, one.nth) for one in found.telling] == [(300, 0)]
 
 
-def test_few_seeds_tell_nothing():
-    found = Flaky()
-    for seed in range(4):
-        found.add(seed, seed > 1, packets(300, 0) if seed <= 1 else None)
-    assert found.telling == []
-    assert repr(found).splitlines()[-1] == "no packet's drop tells them apart; more seeds may"
-    found = Flaky()
-    found.add(1, True, packets(100, 1))
-    assert found.telling == []
-    assert str(found) == "1 of 1 seeds pass"
-
-
 def test_evidence_replaces_that_of_the_same_test_and_nothing_else(tmp_path):
     (tmp_path / "test_a.py-test_x").mkdir()
     (tmp_path / "test_a.py-test_x" / "of somebody").touch()

@@ -240,25 +240,12 @@ def test_lost_events_are_never_silent(analysed):
     assert analysed.read_traced() is None
 
 
-def test_tables_that_would_share_a_file_are_refused(analysed):
-    record(analysed, [], trace_pages.formats({"a:x": DEQUEUE, "b:x": STATE}))
-    with pytest.raises(InputError, match=r"a:x and b:x: both would be x\.parquet"):
-        tables.write_events(analysed)
-
-
 def test_each_direction_of_a_program_is_a_flow_of_its_own():
     there, back = ("10.0.0.8", 47000, "10.0.0.9", 80), ("10.0.0.9", 80, "10.0.0.8", 47000)
     alone = ("10.0.0.2", 20001, "10.0.0.1", 5001)
     flow_of = places.flows_by_ends([(there, 6), (back, 7), (alone, 0), (there, 8)])
     assert (flow_of[there], flow_of[back], flow_of[alone]) == (6, 7, 0)
     assert flow_of[alone[2:] + alone[:2]] == 0
-
-
-@pytest.mark.parametrize("name", sender_tables.TABLES)
-def test_a_table_without_rows_has_its_columns(tmp_path, name):
-    sender_tables.write_sender_table(tmp_path, name, sender_tables.empty(name))
-    table = read_table(tmp_path / f"{name}.parquet")
-    assert dict(table.schema) == dict(sender_tables.TABLES[name])
 
 
 def test_values_get_the_declared_types(tmp_path):

@@ -191,17 +191,6 @@ def test_a_flow_that_does_not_connect_or_wait_is_named(body, said, tmp_path, mon
         sending.connect()
 
 
-def test_a_flow_that_has_not_connected_by_its_start_is_named_without_iperfs_banner(
-    tmp_path, monkeypatch, commands
-):
-    slow_iperf(tmp_path, monkeypatch, "echo ------ Client; sleep 9")
-    monkeypatch.setattr(traffic, "LEAD_S", 0.3)
-    flows = over_loopback(1, 200_000_000)
-    sending = traffic.Flows(flows, own_namespace, tmp_path, commands)
-    with pytest.raises(RunError, match=r"^flow 0 \(h2 to h1\) .* when it was to start$"):
-        sending.connect()
-
-
 @pytest.mark.parametrize(
     ("flows", "round_trip_ns", "syn_rounds", "lead_s"),
     [
@@ -219,26 +208,6 @@ def test_a_flow_that_has_not_connected_by_its_start_is_named_without_iperfs_bann
 )
 def test_the_time_to_connect_in(flows, round_trip_ns, syn_rounds, lead_s):
     assert traffic.lead_s(flows, round_trip_ns, syn_rounds) == pytest.approx(lead_s)
-
-
-def test_a_start_that_was_told_too_late_is_warned_of(monkeypatch):
-    class Slow:
-        def tell(self, line: str) -> None:
-            time.sleep(0.02)
-
-    monkeypatch.setattr(traffic, "LEAST_NOTICE_S", 0.0)
-    sending = traffic.Flows(
-        *([FLOW], own_namespace, Path(), SystemCommands()),
-        start_afterwards=True,
-        clients={0: Slow()},
-    )
-    (warning,) = sending.set_start()[2]
-    assert "told of its start" in warning
-
-
-def test_a_long_duration_is_not_rounded():
-    long = replace(FLOW, duration_ns=12_345_670_000_000)
-    assert traffic.client_arguments(long, 0)[-1] == "12345.67"
 
 
 def ended(folder: Path, commands: SystemCommands, argv: list[str]) -> Process:

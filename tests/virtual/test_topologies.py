@@ -58,8 +58,8 @@ def test_the_examples_of_own_topologies(name, source, bottleneck, tmp_path):
     assert 70e6 < summary["total_goodput_bps"] < 300e6
     own = tmp_path / "elsewhere.yaml"
     shutil.copyfile(first / "config.yaml", own)
-    done = guest_runs.outcast("run", own, "--replay-of", first, "-o", again)
-    assert done.returncode == 0, done.stderr
+    guest_runs.run(own, again)
+    assert guest_runs.captures(again) == guest_runs.captures(first)
     assert not (again / "sources").exists()
 
 
@@ -75,7 +75,7 @@ RING = """graph [
 ]"""
 
 
-@pytest.mark.parametrize("kind", ["shortest", "spanning_tree", "hashed"])
+@pytest.mark.parametrize("kind", ["spanning_tree", "hashed"])
 def test_packets_take_the_planned_paths_in_a_ring(kind, tmp_path):
     nx.write_graphml(nx.parse_gml(RING, label="id"), tmp_path / "ring.graphml")
     config = tmp_path / "ring.yaml"

@@ -1,12 +1,9 @@
 """`outcast trace` in the guest: the same run with its events, exact to the nanosecond."""
 
-from pathlib import Path
-
 import polars as pl
 import pytest
 
 import outcast
-from outcast.errors import ConfigError
 from tests import guest_runs
 
 SMALL = """
@@ -65,9 +62,3 @@ def test_every_drop_has_its_reason(traced):
     mine = drops.filter(pl.col("packet").is_in(dropped["packet"].to_list()))
     assert set(mine["port"]) == {traced.run.manifest.bottlenecks[0].egress}
     assert mine["reason_name"].null_count() == mine["location_name"].null_count() == 0
-
-
-def test_an_event_that_is_not_there_is_refused(traced):
-    with pytest.raises(ConfigError, match=r"no event tcp:tcp_prob; did you mean 'tcp:tcp_probe'"):
-        outcast.trace(traced.run.path, ["tcp:tcp_prob"])
-    assert Path(traced.run.path / "trace" / "tcp_probe.parquet").exists()

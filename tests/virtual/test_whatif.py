@@ -31,12 +31,10 @@ SHARES = [{"name": "gold", "dscp": "ef", "rate": "60mbit"}, {"name": "rest", "ra
 QUEUES: dict[str, Any] = {
     "tbf": {"limit": "16KB"},
     "red": {"limit": "64KB"},
-    "pie": {"limit": "100 packets"},
-    "prio": FIFOS,
     "htb_classes": {**FIFOS, "classes": SHARES},
     "fq_codel": {"limit": "100 packets"},
 }
-"""A queue of each sort: at its limit, by its average, by its delay, of classes, and of flows."""
+"""A queue of each sort: at its limit, by its average, of classes, and of flows."""
 UNABLE = ("fq_codel",)
 
 
