@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from outcast.analysis.measure.limits import (
+    LEAST_SAMPLES,
     FlowSpan,
     idle_warnings,
     limit_warnings,
@@ -240,3 +241,11 @@ def test_a_port_that_is_slower_than_its_rate_is_told(kind, of_nominal, rate_bps,
             "its shaper's timer was late or the processor was busy; a larger queue.burst lets it "
             "catch up"
         ]
+
+
+def test_a_share_that_is_at_least_so_much_is_marked():
+    seconds = LEAST_SAMPLES - 2
+    limited = limits(samples(1, 0, 0.4, seconds=seconds, **ROOM), span(end_s=20))
+    assert limited["0"].at_least
+    assert limited["0"].send_buffer == pytest.approx(0.4)
+    assert listings._send_buffer(0.4, at_least=True) == ">= 40.0%"
