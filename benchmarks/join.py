@@ -132,8 +132,7 @@ def ours(folder: Path) -> list[str]:
     program = [sys.executable, "-m", "outcast"]
     ports = ["--in", f"a={folder / 'in0.pcap'}", f"b={folder / 'in1.pcap'}"]
     ports += ["--out", f"c={folder / 'out.pcap'}"]
-    files = ["-o", str(folder / "packets.parquet"), "--queue", str(folder / "queue.parquet")]
-    return [*program, "join", *ports, *files, "--blackouts", str(folder / "chains.parquet")]
+    return [*program, "join", *ports, "-o", str(folder / "packets.parquet")]
 
 
 def print_pairs(packets: int, command: list[str], other: Path, repeats: int) -> None:

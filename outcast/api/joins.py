@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,34 +15,43 @@ from outcast.analysis.capture.grid import grid_ns
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, Columns
 from outcast.analysis.capture.pcap import read_captures, shared_files
 from outcast.analysis.capture.records import OUT_OF
-from outcast.analysis.join import fragments, identities
+from outcast.analysis.compiled import Array
+from outcast.analysis.join import identities
 from outcast.analysis.join.directions import CAME, LEFT, UNTOLD
 from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out, port_counts
 from outcast.analysis.join.findings import ClockEstimate, DropRange, Found, RefusedJoin, Role
-from outcast.analysis.join.join import JoinOptions, Verdict, join
+from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.join.pairs import sample
 from outcast.analysis.measure import blackout, queue
 from outcast.analysis.measure.by_length import lost_by_length
 from outcast.analysis.measure.drop_ranges import drop_ranges
 from outcast.analysis.measure.estimates import (
+    FINE_NS,
     Doubtful,
     KnownQueue,
+    alike_remarks,
+    copy_remarks,
     estimate,
     late_remarks,
     latency_remarks,
+    level,
+    level_remarks,
+    lost_on_several,
+    marked_remarks,
     pause_remarks,
     rate_remarks,
     require_possible,
     service_remarks,
 )
 from outcast.analysis.measure.latency import latency
+from outcast.analysis.measure.queue_levels import Capacity
 from outcast.analysis.measure.random_loss import (
     Relation,
     explained_drops,
     random_losses,
     relations,
 )
-from outcast.analysis.measure.repairs import repairs, unrepaired
+from outcast.analysis.measure.repairs import repairs, silence_remarks, silences, unrepaired
 from outcast.analysis.measure.spreads import sojourn_spread
 from outcast.api import joining
 from outcast.api.joining import Asked, parse_addresses, parse_max_sojourn_ns, parse_queue
@@ -56,12 +64,6 @@ if TYPE_CHECKING:
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.repairs import Repairs
     from outcast.api.runs import Run
-
-
-FINE_NS = 10_000
-"""Stamps of such a unit tell what a packet found in a queue."""
-CONGESTED = 3
-"""ECN's two bits of a packet that met congestion (RFC 3168)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -251,8 +253,9 @@ def join_files(request: Asked, shared: Collection[Path], *, common: bool = False
     )
     joined = join(incoming, outgoing, options)
     read = list(captures.values())
-    repaired = repairs(joined)
-    refusals = doubts(joined, read, request.max_sojourn_ns) or unrepaired(joined, repaired)
+    repaired, silent = repairs(joined), [*silences(joined)]
+    refusals = doubts(joined, read, request.max_sojourn_ns)
+    refusals = refusals or unrepaired(joined, repaired, silent)
     if refusals:
         raise RefusedJoin.of(refusals[0], port_counts(joined, read))
     # Ports of one file have the same to say of it.
@@ -263,7 +266,9 @@ def join_files(request: Asked, shared: Collection[Path], *, common: bool = False
         "`tcpdump -y LINUX_SLL2` tells them apart"
         for name in mixed
     ]
-    return _measured(request, joined, repaired, unit_ns, mixed, (aside, [*left_out(joined, read)]))
+    last = [*silence_remarks(joined, repaired, silent), *left_out(joined, read)]
+    lost = [silence.rows for silence in silent]
+    return _measured(request, joined, repaired, unit_ns, mixed, lost, (aside, last))
 
 
 def _measured(
@@ -272,12 +277,13 @@ def _measured(
     repaired: Repairs,
     unit_ns: int,
     mixed: Collection[str],
+    lost: Sequence[Array],
     remarks: tuple[Sequence[str], Sequence[str]],
 ) -> Join:
     """Measures queues and chains of joined captures, whose stamps have this unit.
 
-    Outputs in `mixed` have packets that left by several interfaces. The remarks begin and end with
-    `remarks`, which are about the captures.
+    Outputs in `mixed` have packets that left by several interfaces. Of arrivals in `lost` their
+    captures have nothing. The remarks begin and end with `remarks`, which are about the captures.
     """
     known = KnownQueue(request.rate_bps, request.limit_bytes)
     full = joined.all_left
@@ -287,12 +293,14 @@ def _measured(
     clocks = joined.sources.clocks
     longer = [*lost_by_length(joined, replayed)]
     explained = explained_drops(joined, replayed, least.busy, [rows for _, rows in longer])
+    ranges = drop_ranges(joined, repaired, replayed, explained)
+    for rows in lost:
+        explained[rows] = True
     of_all_explained = np.zeros(len(full.arrivals), np.bool_)
     of_all_explained[slice(None) if joined.whole is None else joined.whole.own] = explained
-    ranges = drop_ranges(joined, repaired, replayed, explained)
     doubtful = Doubtful.of(unit_ns, clocks, least)
     related = relations(joined, replayed, explained)
-    alike = dict(_alike(joined))
+    alike = dict(alike_remarks(joined))
     at_random = {
         output: loss
         for output, loss in random_losses(joined, repaired, replayed, related, explained).items()
@@ -303,21 +311,26 @@ def _measured(
             or ((waits := sojourn_spread(joined, output)) and waits.p50 > 2 * unit_ns)
         )
     }
+    levels: dict[int, Capacity] = {}
     lossy = {joined.outputs[output] for output in at_random}
-    estimates = tuple(
+    for output, name in enumerate(joined.outputs):
         # Where interfaces cannot be told apart, several queues count as one.
+        if name in mixed or name in alike or not joined.shows_service(output):
+            related[output] = Relation.EMPTY
+        elif joined.shows_content(output) and output not in at_random:
+            found = level(full, of_all, output, doubtful, least, of_all_explained)
+            levels |= {output: found} if found is not None else {}
+    passed = level_remarks(joined, replayed, levels, explained)
+    estimates = tuple(
         estimate(
             full,
-            of_all,
             output,
             doubtful,
             least,
-            Relation.EMPTY
-            if name in mixed or name in alike or not joined.shows_service(output)
-            else related[output],
-            of_all_explained,
+            relation,
+            None if output in passed else levels.get(output),
         )
-        for output, name in enumerate(joined.outputs)
+        for output, relation in enumerate(related)
     )
     require_possible(joined, estimates, known)
     first, last = remarks
@@ -331,6 +344,7 @@ def _measured(
             *joined.sources.notes,
             *((*clocks.remarks, *clocks.doubts, *clocks.leaps) if clocks else ()),
             *service_remarks(joined),
+            *copy_remarks(joined, unit_ns),
             *doubtful.remarks(joined, known),
             *late_remarks(joined, request.max_sojourn_ns),
             *latency_remarks(full, least, known, doubtful, one_clock=clocks is None),
@@ -339,8 +353,9 @@ def _measured(
             *alike.values(),
             *(loss.sentence for loss in at_random.values()),
             *(line for line, _ in longer),
-            *_lost_on_several(joined),
-            *_marked(joined),
+            *passed.values(),
+            *lost_on_several(joined),
+            *marked_remarks(joined),
             *last,
             *(part.sentence for part in ranges if part.egress not in lossy),
         ),
@@ -352,70 +367,17 @@ def _measured(
     )
 
 
-def _lost_on_several(joined: Joined) -> Iterator[str]:
-    """A line on each address that lost packets on the way to one of several outputs."""
-    lost = (joined.verdict == Verdict.DROPPED) & (joined.egress < 0)
-    gone_by: dict[str, set[int]] = defaultdict(set)
-    for ends in np.unique(
-        joined.departures.flow.astype(np.int64) << 8 | joined.departures.port
-    ).tolist():
-        gone_by[joined.flows[ends >> 8].dst].add(ends & 0xFF)
-    count = Counter(joined.flows[flow].dst for flow in joined.arrivals.flow[lost].tolist())
-    for address, packets in sorted(count.items()):
-        names = " and ".join(joined.outputs[output] for output in sorted(gone_by[address]))
-        if names:
-            yield (
-                f"{packets:,} packets to {address} were dropped on the way to one of {names}. "
-                "Nothing tells to which, so no output's numbers have them"
-            )
-
-
-def _marked(joined: Joined) -> Iterator[str]:
-    """A line on each output whose packets left with ECN marks and had come in without."""
-    went = np.flatnonzero(joined.left_as >= 0)
-    came, left = (
-        joined.arrivals.tos[went] & CONGESTED,
-        joined.departures.tos[joined.left_as[went]] & CONGESTED,
-    )
-    for output, name in enumerate(joined.outputs):
-        mine = joined.egress[went] == output
-        marked = int((mine & (left == CONGESTED) & (came != CONGESTED)).sum())
-        if marked:
-            able = int((mine & (came != CONGESTED) & (came != 0)).sum())
-            yield (
-                f"{name}: {marked:,} packets left with an ECN mark (CE) that they had not come in "
-                f"with; {able:,} came in that could be marked (ECT) and left"
-            )
-
-
-def _alike(joined: Joined) -> Iterator[tuple[str, str]]:
-    """Outputs of which nothing tells what they dropped, with a line on each."""
-    dropped = joined.verdict == Verdict.DROPPED
-    for output, name in enumerate(joined.outputs):
-        mine = dropped & (joined.egress == output)
-        count, total = int(mine[joined.sources.alike].sum()), int(mine.sum())
-        if count > MOST_SHARE * total:
-            yield (
-                name,
-                f"{name}: {count:,} of the {total:,} packets that seem dropped are equal to the "
-                "packet of their flow before them, which left after they had come in. Their number "
-                "is right, but not surely which they are. So waits, chains and the queue's content "
-                "may be wrong, and no rate and limit are estimated",
-            )
-
-
 def _keep_common(captures: Sequence[PortCapture]) -> list[str]:
     """Leaves out the flows that not every capture has; says how many packets they are.
 
     Flows that are changed on the way, as by a NAT, are first given one name. Raises UntrustedError
     if there are none, but flows that could be the same.
     """
-    remarks = fragments.assemble(captures)
     united = identities.unite(captures, sample(captures), [None] * len(captures))
     common = set.intersection(*(set(capture.flows) for capture in captures))
     if not common and united.refusals:
         raise UntrustedError(united.refusals[0])
-    remarks += [*united.notes, *united.refusals]
+    remarks = [*united.notes, *united.refusals]
     for capture in captures:
         kept = np.array([flow in common for flow in capture.flows], np.bool_)
         rows = kept[capture.columns.flow]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,8 @@ from outcast.cli import shared, terminal
 from outcast.errors import ConfigError, FeatureMissingError, UntrustedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.table import Table
 
-    from outcast.analysis.join.join import Joined
     from outcast.api.chains import Chain
 
 LISTS = ("--in", "--out", "--chain")
@@ -105,10 +101,6 @@ def _require_address_space() -> None:
     "or .csv file.",
 )
 @shared.flag("--copy", "Copy the captures into the folder of -o, so that it can be handed on.")
-@shared.path("--queue FILE", "Write every change of the queue to this .parquet or .csv file.")
-@shared.path(
-    "--blackouts FILE", "Write the chains of consecutive drops to this .parquet or .csv file."
-)
 @shared.option(
     "--to ADDRESS",
     "Only packets to this address [default: every address to which packets leave].",
@@ -121,9 +113,7 @@ def _require_address_space() -> None:
     "--max-sojourn TIME", "The longest time that a packet can spend in the switch.", default="1s"
 )
 @shared.option(
-    "--dropped N|FILE",
-    "What the queue's own counter says, to compare with: a number, or a file with the output "
-    "of tc -s qdisc.",
+    "--dropped N", "What the queue's own counter says (tc -s qdisc), to compare with.", type=int
 )
 @shared.option("--rate RATE", "The outputs' rate [default: estimated].")
 @shared.option("--limit SIZE", "The limit of the outputs' queues [default: estimated].")
@@ -134,10 +124,8 @@ def command(
     points: tuple[str, ...],
     output: Path | None,
     copy: bool,
-    queue: Path | None,
-    blackouts: Path | None,
     addresses: tuple[str, ...],
-    dropped: str | None,
+    dropped: int | None,
     **how: Any,
 ) -> None:
     """Match the packets that entered a switch with those that left it.
@@ -153,11 +141,13 @@ def command(
     """
     _require_address_space()
     folder = output if output is not None and _is_folder(output) else None
-    written = _written({"packets": output, "queue": queue, "blackouts": blackouts}, folder)
+    table = None if output is folder else output
+    if table is not None and table.suffix not in (".parquet", ".csv"):
+        raise ConfigError(f"{table}: allowed are names that end in .parquet or .csv")
     if copy and folder is None:
         raise ConfigError("--copy: only together with -o DIR, a folder")
     if points:
-        given = (ports, inputs, outputs, output, queue, blackouts, dropped)
+        given = (ports, inputs, outputs, output, dropped is not None)
         if any((*given, how["rate"], how["limit"])):
             raise ConfigError("--chain: allowed beside it are --to, --one-clock and --max-sojourn")
         _chain(points, addresses, how["one_clock"], how["max_sojourn"])
@@ -166,7 +156,7 @@ def command(
         from outcast import workflow
 
         workflow.require_free(folder)
-    sides, counted = _sides(ports, inputs, outputs), _number(dropped)
+    sides = _sides(ports, inputs, outputs)
 
     from outcast.analysis.join.findings import RefusedJoin
     from outcast.api import joining, joins
@@ -181,27 +171,20 @@ def command(
         raise
     for text in result.remarks:
         shared.note(text)
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        list(pool.map(lambda name: result.write(name, written[name]), written))
+    if table is not None:
+        result.write("packets", table)
     for part in view.parts(result):
         terminal.console().print(part, highlight=False, soft_wrap=isinstance(part, str))
     if folder is not None:
         shared.print_drawn(result.save(folder, copy=copy).path)
+    if dropped is not None and result.joined.counts.dropped != dropped:
+        raise UntrustedError(
+            f"--dropped: {result.joined.counts.dropped:,} drops inferred, but the counter says "
+            f"{dropped:,}. A counter also has what the hop itself sent, what is not IP, and what "
+            "was dropped while nobody captured"
+        )
     if dropped is not None:
-        _require_counter(result.joined, counted, dropped)
-
-
-def _written(files: Mapping[str, Path | None], folder: Path | None) -> dict[str, Path]:
-    """The file of each table that is written. Raises ConfigError for names that cannot be."""
-    written = {
-        name: path for name, path in files.items() if path is not None and path is not folder
-    }
-    if len(set(written.values())) < len(written):
-        raise ConfigError("-o, --queue and --blackouts: allowed are three different files")
-    for path in written.values():
-        if path.suffix not in (".parquet", ".csv"):
-            raise ConfigError(f"{path}: allowed are names that end in .parquet or .csv")
-    return written
+        shared.note(f"{dropped:,} drops inferred, as the counter says")
 
 
 def _sides(
@@ -225,18 +208,6 @@ def _sides(
         raise ConfigError("no captures; allowed is PORT=FILE for each port, or one FILE of several")
     alone = None if ports_in or ports_out else file
     return {"inputs": ports_in, "outputs": ports_out, "ports": ports_both, "file": alone}
-
-
-def _number(dropped: str | None) -> int | None:
-    """The number of --dropped; None if it is the name of a file. Raises ConfigError."""
-    if dropped is None or Path(dropped).exists():
-        return None
-    if not dropped.isdecimal():
-        raise ConfigError(
-            f"--dropped {dropped}: no such file; allowed is a number, or a file with what "
-            "`tc -s qdisc` prints"
-        )
-    return int(dropped)
 
 
 def _chain(
@@ -278,29 +249,3 @@ def _segments(chain: Chain) -> Table:
 def _is_folder(path: Path) -> bool:
     """Whether -o names a folder: its name has no ending as files have, or it is one."""
     return path.is_dir() or re.fullmatch(r"\.[A-Za-z]\w{0,8}", path.suffix) is None
-
-
-def _require_counter(joined: Joined, counted: int | None, dropped: str) -> None:
-    """Raises UntrustedError if a queue's own counter says something else.
-
-    `counted` is of all outputs; None if `dropped` names a file with the counter of each.
-    """
-    from outcast.analysis.join.join import Verdict
-    from outcast.analysis.measure.tc_counters import drops_by_output
-
-    counts: Mapping[str | None, int] = {None: counted or 0}
-    if counted is None:
-        counts = {**drops_by_output(Path(dropped), joined.outputs)}
-    for output, count in counts.items():
-        inferred, where = joined.counts.dropped, ""
-        if output is not None:
-            ports = joined.egress[joined.verdict == Verdict.DROPPED]
-            inferred = int((ports == joined.outputs.index(output)).sum())
-            where = f" at {output}"
-        if inferred != count:
-            raise UntrustedError(
-                f"--dropped: {inferred:,} drops inferred{where}, but the counter says {count:,}. A "
-                "counter also has what the hop itself sent, what is not IP, and what was dropped "
-                "while nobody captured"
-            )
-        shared.note(f"{inferred:,} drops inferred{where}, as the counter says")

@@ -341,6 +341,11 @@ def faults(scene: Scene, result: Join) -> list[str]:
         found.append(f"{len(result.joined.arrivals)} of {len(scene.sent)} packets take part")
     for estimate in result.estimates:
         queue = scene.queues[estimate.port]
+        if queue.kind in ("fifo", "turns"):
+            begin = f"{estimate.port}: "
+            found += [
+                line for line in result.remarks if line.startswith(begin) and "at contents" in line
+            ]
         truth_bps = FRAME_BYTES * 8 / queue.service_ns * 1e9
         low, high = estimate.rate_low_bps, estimate.rate_high_bps
         # With ceilings a queue is not always busy while packets wait.

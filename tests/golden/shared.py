@@ -255,7 +255,7 @@ def faults(scene: Scene, join: Join) -> Iterator[str]:
         if is_packets == scene.in_packets and not (estimate.limit_at_least <= scene.limit < below):
             yield f"limit {estimate.limit_at_least} to {below}"
     for line in join.remarks:
-        if "cable" in line or "policer" in line:
+        if "cable" in line or "policer" in line or ("at contents" in line and unseen < 1e-9):
             yield line
     if not unseen and found.shows_content(found.outputs.index("o")):
         yield from _chain_faults(scene, join)

@@ -2,6 +2,7 @@
 
 import random
 import struct
+from collections import deque
 from dataclasses import replace
 
 import pytest
@@ -223,7 +224,7 @@ def test_a_flipped_bit_is_changed_on_the_way(field, tmp_path):
     left.append(replace(came[-1], at_us=came[-1].at_us + 20))
     found = _join(tmp_path, came, left)
     (line,) = (line for line in found.remarks if "changed on the way" in line)
-    assert line.startswith("o: 3 packets left with the flow")
+    assert line.startswith("o: 3 packets were changed on the way, as by a flipped bit: 3 with")
     counts = found.joined.counts
     assert (counts.forwarded, counts.dropped, counts.unexplained) == (497 + 2, 1, 0)
     assert not found.drop_ranges
@@ -255,3 +256,115 @@ def test_exchanged_sides_of_one_port_each_are_named(tmp_path):
     left = [replace(one, at_us=one.at_us + 20) for one in came]
     with pytest.raises(UntrustedError, match="before they came in at a"):
         _join(tmp_path, left, came)
+
+
+@pytest.mark.parametrize("change", [{"ip_id": 8}, {"seq": 1 << 20}, {"sport": 64}, {"src": 4}])
+def test_a_flipped_bit_of_what_tells_packets_apart_is_changed_on_the_way(change, tmp_path):
+    ((field, bit),) = change.items()
+    came = [P(1000 * n, seq=9000 * n, ip_id=n, checksum=n, payload=700) for n in range(1, 500)]
+    left = [replace(one, at_us=one.at_us + 20) for one in came]
+    for n in (100, 200):
+        flipped = "10.0.0.6" if field == "src" else getattr(left[n], field) ^ bit
+        left[n] = replace(left[n], **{field: flipped})
+    found = _join(tmp_path, came, left)
+    (line,) = (line for line in found.remarks if "changed" in line)
+    what = {"ip_id": "IP id", "seq": "sequence number"}.get(field, "address or port")
+    assert f"changed on the way, as by a flipped bit: 2 with another {what}." in line
+    counts = found.joined.counts
+    assert (counts.forwarded, counts.dropped, counts.unexplained) == (499, 0, 0)
+    assert not found.drop_ranges
+
+
+def _managed(kind, seed, count=6000, packet_us=50.0, limit=60):
+    """Packets that came in and that left an output whose queue is managed in a way."""
+    draw = random.Random(seed)
+    came, left, waiting = [], [], deque()
+    free_us = at_us = mean = since_us = 0.0
+    drops = 0
+    for n in range(1, count):
+        # Overload, and now and then an idle time, which shows that there is no latency.
+        at_us += 20_000 if n % 1000 == 0 else draw.expovariate(1.15 / packet_us)
+        one = P(round(at_us, 3), seq=n, ip_id=n & 0xFFFF, payload=0)
+        came.append(one)
+        while waiting and max(free_us, waiting[0].at_us) <= at_us:
+            first = waiting.popleft()
+            start_us = max(free_us, first.at_us)
+            wait_us = start_us - first.at_us
+            since_us = start_us if wait_us < 1000 else since_us
+            if kind == "codel" and start_us - since_us > 10_000 / (1 + drops) ** 0.5:
+                since_us, drops = start_us, drops + 1
+                continue
+            left.append(replace(first, at_us=round(start_us, 3)))
+            free_us = start_us + packet_us
+        mean += 0.02 * (len(waiting) - mean)
+        chance = {"red": 0.2 * (mean > 5), "pie": 0.01 * len(waiting), "chance": 0.1}.get(kind, 0)
+        if waiting and draw.random() < chance:
+            continue
+        if len(waiting) >= limit:
+            if kind != "head":
+                continue
+            waiting.popleft()
+        waiting.append(one)
+    left += [replace(one, at_us=round(free_us + n * packet_us, 3)) for n, one in enumerate(waiting)]
+    quiet = [P(at_us + 1e5 * n, seq=count + n, ip_id=n, payload=0, tsval=9) for n in range(1, 9)]
+    return [*came, *quiet], [*left, *(replace(one, at_us=one.at_us + 0.5) for one in quiet)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("kind", ["head", "codel", "pie", "red", "chance", "tail"])
+def test_drops_at_contents_that_others_passed_have_no_limit(kind, seed, tmp_path):
+    came, left = _managed(kind, seed)
+    found = _join(tmp_path, came, left)
+    assert found.joined.counts.dropped == len(came) - len(left) > 50
+    lines = [line for line in found.remarks if "at contents from" in line]
+    (estimate,) = found.estimates
+    if kind == "tail":
+        assert not lines
+        assert (estimate.limit_unit, estimate.limit_at_least) == ("bytes", 60 * 66)
+        return
+    assert estimate.limit_unit is None
+    (line,) = lines
+    assert "no limit of length or of one queue explains it (an AQM, several queues, ran" in line
+    lost = found.joined.verdict == Verdict.DROPPED
+    passed = found.queue.found_bytes[~lost].max()
+    contents = found.queue.found_bytes[lost & (found.queue.found_bytes + 66 <= passed)]
+    assert f"{contents.size:,} packets were dropped at contents from {contents.min():,}" in line
+
+
+def test_a_copy_of_an_input_that_is_given_as_the_output_is_named(tmp_path):
+    came = [P(700.3 * n, seq=900 * n, ip_id=n, payload=700) for n in range(1, 500)]
+    (line,) = _join(tmp_path, came, came).remarks
+    assert line.startswith("o: all of its 499 packets left at the very instant")
+    later = [*came[:-1], replace(came[-1], at_us=came[-1].at_us + 0.1)]
+    assert not _join(tmp_path, came, later).remarks
+
+
+@pytest.mark.parametrize("is_resent", [False, True])
+@pytest.mark.parametrize("share", [0.003, 0.03])
+def test_a_stretch_that_an_output_lacks_is_named(share, is_resent, tmp_path):
+    """The capture of 100 ms is missing, or a link was down for so long."""
+    count = round(100 / share)
+    came = [P(1000 * n, seq=700 * n, ip_id=n & 0xFFFF, payload=700) for n in range(1, count)]
+    hole = (count // 2 * 1000, count // 2 * 1000 + 100_000)
+    left = [replace(one, at_us=one.at_us + 20) for one in came]
+    lost = [one for one in left if hole[0] < one.at_us < hole[1]]
+    left = [one for one in left if one not in lost]
+    if is_resent:
+        again = [
+            replace(one, at_us=hole[1] + 30_000.5 + 1000 * n, ip_id=0xFF00 + n)
+            for n, one in enumerate(lost)
+        ]
+        came += again
+        left += [replace(one, at_us=one.at_us + 20) for one in again]
+    words = f"nothing from {hole[0] / 1e6 - 0.002:.3f} to {hole[1] / 1e6 - 0.001:.3f} s after"
+    if not is_resent:
+        with pytest.raises(UntrustedError, match=f"had a filter; it has {words}"):
+            _join(tmp_path, came, left)
+        # Unless nothing should have been sent again, as of UDP.
+        came, left = ([replace(one, payload=0) for one in side] for side in (came, left))
+    found = _join(tmp_path, came, left)
+    (line,) = (line for line in found.remarks if "nothing from" in line)
+    assert line.startswith(f"o: its capture has {words}")
+    assert f"though {len(lost)} packets for it came in and never left" in line
+    why = "100 were dropped, because their" if is_resent else "nothing tells whether it lacks them"
+    assert f"came in and never left: {why}" in line

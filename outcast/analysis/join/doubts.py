@@ -254,6 +254,8 @@ def _unseen(name: str, lost: Bool, total: int, joined: Joined) -> Refusal:
     hosts = ", ".join(host for host, _ in senders.most_common(3))
     more = f" and {len(senders) - 3} more" if len(senders) > 3 else ""
     cause = "a capture of where they came in is missing, cut, filtered or lost packets"
+    if joined.sources.is_cut:
+        cause = "captures have other fragments of datagrams, which a join does not put together"
     return Refusal(
         Reason.UNEXPLAINED,
         f"{int(lost.sum()):,} of the {total:,} packets that left by {name} were never seen to come "

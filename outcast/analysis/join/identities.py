@@ -16,7 +16,6 @@ from itertools import combinations
 
 import numpy as np
 
-from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.join.directions import CAME, LEFT, is_group
@@ -39,8 +38,6 @@ MOST_FOUND = 0.05
 LEAST_TOLD = 0.01
 """What differs is said only of more than this share of a capture's packets."""
 
-ESP = 50
-
 
 @dataclass(frozen=True, slots=True)
 class United:
@@ -49,7 +46,7 @@ class United:
     Attributes:
         changed: whether a capture was changed, so that it has to be looked at anew.
         notes: a line on each two captures and each identity by which flows were joined.
-        refusals: a line on each two captures whose flows no identity joins.
+        refusals: a line on each capture with flows that could be one of several.
         unsure: for each capture, its flows that could be one of several. They take no part.
     """
 
@@ -101,7 +98,7 @@ def unite(
                 for match in matches:
                     first.wanted[match.flow] = other.wanted[match.other] = False
     changed = bool(notes)
-    refusals = _differences(captures, wanted)
+    refusals: list[str] = []
     for capture, doubtful_flows, flows in zip(captures, unsure, wanted, strict=True):
         doubtful_flows &= flows
         count = int(doubtful_flows[capture.columns.flow].sum())
@@ -198,72 +195,3 @@ def _split_echoes(capture: PortCapture, wanted: Bool) -> Bool:
                 name = replace(flows[row], **{end: identifier})
                 columns.flow[rows[echoes & (number == identifier)]] = capture.add_flow(name, row)
     return np.append(wanted, np.ones(len(flows) - wanted.size, np.bool_))
-
-
-def _differences(captures: Sequence[PortCapture], wanted: Sequence[Bool]) -> list[str]:
-    """A line for each two captures that have flows in common whose packets nothing joins."""
-    lines = []
-    for first, other in combinations(range(len(captures)), 2):
-        here, there = captures[first], captures[other]
-        names = {here.flows[row] for row in np.flatnonzero(wanted[first]).tolist()}
-        names &= {there.flows[row] for row in np.flatnonzero(wanted[other]).tolist()}
-        if names:
-            lines += _difference(here, there, names)
-        else:
-            lines += _encrypted(here, there, wanted[first], wanted[other])
-    return lines
-
-
-def _difference(here: PortCapture, there: PortCapture, names: set[FlowKey]) -> list[str]:
-    """What differs between two captures of the same flows, if anything of them agrees."""
-    rows, others = (
-        sampled(capture.columns, capture.flows_with(names.__contains__))
-        for capture in (here, there)
-    )
-    if min(rows.size, others.size) <= LEAST_TOLD * min(
-        here.columns.flow.size, there.columns.flow.size
-    ):
-        return []
-    same: list[str] = []
-    differing: list[str] = []
-    for word, field in (
-        ("IP ids", "ip_id"),
-        ("sequence numbers", "seq"),
-        ("TCP time stamps", "tsval"),
-        ("lengths", "payload_bytes"),
-    ):
-        values = np.unique(getattr(here.columns, field)[rows])
-        other_values = np.unique(getattr(there.columns, field)[others])
-        fewer = min(values.size, other_values.size)
-        if fewer < LEAST and field != "payload_bytes":
-            continue
-        agrees = np.intersect1d(values, other_values).size >= 0.5 * fewer
-        (same if agrees else differing).append(word)
-    if not differing or same in ([], ["lengths"]):
-        return []
-    flow = max(names)
-    return [
-        f"{here.port} and {there.port}: {min(rows.size, others.size):,} packets, as from "
-        f"{flow.text}, have the same addresses, ports and {' and '.join(same)} in both, but "
-        f"other {' and '.join(differing)}. The hop changes more than any identity of the join "
-        "allows for: it ends connections itself (a proxy), or merges and cuts segments (offloads)"
-    ]
-
-
-def _encrypted(here: PortCapture, there: PortCapture, wanted: Bool, others: Bool) -> list[str]:
-    """A line if one of two captures has ESP (RFC 4303) that the other has in the clear."""
-    for clear, sealed, plain, secret in (
-        (here, there, wanted, others),
-        (there, here, others, wanted),
-    ):
-        is_esp = sealed.flows_with(lambda flow: flow.protocol == ESP) & secret
-        count = int(is_esp[sealed.columns.flow].sum())
-        packets = int(plain[clear.columns.flow].sum())
-        if count > LEAST_TOLD * sealed.columns.flow.size and 2 * packets > count:
-            return [
-                f"{sealed.port}: {count:,} packets are encrypted (ESP), and {clear.port} has "
-                f"{packets:,} in the clear that no other capture has. The hop encrypts between "
-                "them, so nothing tells which packet is which. Capture both ports on one side of "
-                "the tunnel"
-            ]
-    return []

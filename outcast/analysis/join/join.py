@@ -24,10 +24,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from outcast.analysis.capture.headers import Columns, FlowKey
+from outcast.analysis.capture.headers import FRAGMENT, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, Bool, compiled
-from outcast.analysis.join import fragments, identities, verdicts
+from outcast.analysis.join import identities, verdicts
 from outcast.analysis.join.clocks import Clocks, estimate
 from outcast.analysis.join.directions import ASIDE, CAME, LEFT, UNTOLD, Directions, tell
 from outcast.analysis.join.matching import Matched, match, match_changed
@@ -112,9 +112,9 @@ class Sources:
         directions: which way flows go; None if the captures were known to have one direction.
         clocks: the captures' clocks; None if one clock stamped all.
         notes: what the hop does besides queueing, a line each: flows that were joined by a looser
-            identity, fragments, and what takes no part because the router itself sent it.
-        differing: what of some flows no identity joins, a line each.
-        is_assembled: whether fragments were put together, so that packets are not what queues hold.
+            identity, and what takes no part because the router itself sent it.
+        differing: which flows could be one of several, a line each.
+        is_cut: whether some captures have more fragments of datagrams than others.
         late_ns: how long ago an equal packet had come in, for each departure that nothing else
             explains, though longer ago than `max_sojourn_ns` allows.
         backwards: how many packets left before they came in.
@@ -128,7 +128,7 @@ class Sources:
     clocks: Clocks | None
     notes: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
-    is_assembled: bool = False
+    is_cut: bool = False
     late_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     backwards: int = 0
     alike: I64 = field(default_factory=lambda: np.empty(0, np.int64))
@@ -226,7 +226,7 @@ def join(
         clocks,
         hop.notes,
         hop.united.refusals,
-        hop.is_assembled,
+        hop.is_cut,
     )
     if options.destinations:
         # Packets of the other direction have told the clocks and are not needed any more.
@@ -300,7 +300,6 @@ def _look(
         sightings = sample(captures, [index in outs for index in range(len(captures))])
         ways = [LEFT if index in outs else CAME for index in range(len(captures))]
         return Hop(captures, ins, outs, *number_flows(captures), sightings, ways)
-    assembled = fragments.assemble(captures)
     sightings = sample(captures)
     # None if a capture is both, or else what the caller says of it.
     said: list[int | None] = [
@@ -317,9 +316,10 @@ def _look(
         # What goes elsewhere takes room in queues, whichever way it is going.
         for capture, of_flow in zip(captures, told.ways, strict=True):
             of_flow[(of_flow == UNTOLD) & ~goes_to(capture, options.destinations)] = ASIDE
-    notes = (*assembled, *united.notes, *set_own_aside(captures, told, options.routed))
+    notes = (*united.notes, *set_own_aside(captures, told, options.routed))
     flows = number_flows(captures)
-    return Hop(captures, ins, outs, *flows, sightings, said, told, united, notes, bool(assembled))
+    is_cut = len({int((one.columns.marks & FRAGMENT > 0).sum()) for one in captures}) > 1
+    return Hop(captures, ins, outs, *flows, sightings, said, told, united, notes, is_cut)
 
 
 def _clocks(hop: Hop, pairs: Pairs, leaving: Sequence[Bool | None], max_sojourn_ns: int) -> Clocks:
@@ -379,17 +379,17 @@ def _match(
     matched = match(
         arrivals, departures, sizes, options.max_sojourn_ns, options.apart, tolerance_ns
     )
-    notes = []
+    notes: list[str] = []
     if not options.one_way:
-        rows = match_changed(matched, options.max_sojourn_ns, tolerance_ns)
-        by = np.bincount(departures[0].port[matched.order.left_as[rows]], minlength=sizes[2])
-        notes = [
-            f"{hop.captures[index].port}: {count:,} packets left with the flow, IP id and sequence "
-            "number of packets that came in, but not with the same checksum, flags or payload "
-            "length. They were changed on the way, as by a flipped bit, and count as forwarded"
-            for index, count in zip(hop.outputs, by.tolist(), strict=True)
-            if count
-        ]
+        changed = match_changed(matched, hop.flows, options.max_sojourn_ns, tolerance_ns)
+        for output, index in enumerate(hop.outputs):
+            by = departures[0].port[matched.order.left_as] == output
+            counts = {what: int(by[rows].sum()) for what, rows in changed.items()}
+            if parts_of := [f"{n:,} with another {what}" for what, n in counts.items() if n]:
+                notes.append(
+                    f"{hop.captures[index].port}: {sum(counts.values()):,} packets were changed on "
+                    f"the way, as by a flipped bit: {', '.join(parts_of)}. They count as forwarded"
+                )
     return matched, (matched.settle() if is_corrected else 0, tolerance_ns), notes
 
 

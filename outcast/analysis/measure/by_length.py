@@ -23,8 +23,6 @@ MOST_SHORT = 0.1
 
 def lost_by_length(joined: Joined, queue: Queue) -> Iterator[tuple[str, Array]]:
     """A line on each output and limit of length that flows show, and the arrivals it explains."""
-    if joined.sources.is_assembled:
-        return
     arrivals = joined.arrivals
     room = has_room(joined, queue)
     dropped = joined.verdict == Verdict.DROPPED
@@ -58,15 +56,19 @@ def lost_by_length(joined: Joined, queue: Queue) -> Iterator[tuple[str, Array]]:
             )
 
 
-def has_room(joined: Joined, queue: Queue) -> Bool:
-    """Whether each arrival found its output's queue empty, or took it no higher than others did."""
+def has_room(joined: Joined, queue: Queue, spare: int = 0) -> Bool:
+    """Whether each arrival found its output's queue empty, or took it no higher than others did.
+
+    With `spare` there was room for so many more packets, each of them as long as the longest.
+    """
     level = queue.found_bytes.astype(np.int64) + joined.arrivals.frame_bytes
+    longest = int(joined.arrivals.frame_bytes.max(initial=0))
     went = joined.left_as >= 0
     highest = np.zeros((2, len(joined.outputs) + 1), np.int64)
     for most, content in zip(highest, (level, queue.found_packets), strict=True):
         np.maximum.at(most, joined.egress[went], content[went])
-    is_lower = (level <= highest[0][joined.egress]) & (
-        queue.found_packets <= highest[1][joined.egress]
+    is_lower = (level + spare * longest <= highest[0][joined.egress]) & (
+        queue.found_packets + spare <= highest[1][joined.egress]
     )
     return np.asarray((queue.found_packets == 0) | (is_lower & (queue.found_packets > 0)), np.bool_)
 

@@ -68,12 +68,12 @@ def drop_ranges(
             empty &= queue.found_packets == 0
         before = int((here & (joined.note == Note.BEFORE_OUTPUT)).sum())
         known_lacks = max(alone, before, lacks_of_input[number[name]] if name in number else 0)
-        is_doubtful = bool(known_lacks or empty.any())
         for row, ingress in enumerate(joined.inputs):
             mine: Bool = here & (arrivals.port == row)
             counted = int((dropped & mine).sum())
             least = most = counted
-            if is_doubtful:
+            found_empty = int((empty & mine).sum())
+            if known_lacks or found_empty:
                 least = int(((repaired.is_proven | explained) & dropped & mine).sum())
             lacks = int((lacking & (came_by == row) & (departures.port == output)).sum())
             through = int((mine & (joined.verdict == Verdict.FORWARDED)).sum())
@@ -88,14 +88,13 @@ def drop_ranges(
                 whys.append(f"{ingress}'s capture lacks at least {lacks_of_input[row]:,} packets")
             if known_lacks:
                 whys.append(f"{name}'s capture lacks at least {known_lacks:,} packets")
-            if empty.any():
+            if found_empty:
                 found, cause = "an empty queue", NO_QUEUE
                 if not is_shown:
                     found, cause = "a queue whose content nothing shows", "something on the way"
                 whys.append(
-                    f"{int(empty.sum()):,} that {name} seems to have dropped found {found}, and "
-                    f"nobody sent their data again, as of UDP, so {cause} dropped them, or "
-                    f"{name}'s capture lacks them"
+                    f"{found_empty:,} of these found {found}, and nobody sent their data again, as "
+                    f"of UDP, so {cause} dropped them, or {name}'s capture lacks them"
                 )
             text = (
                 f"{ingress}: {counted:,} packets to {name} seem dropped, truly between {least:,} "

@@ -5,7 +5,8 @@ Each estimate that is left out is told in a line, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from outcast.analysis.join.clocks import Clocks
 from outcast.analysis.join.doubts import MOST_SHARE, late_text
 from outcast.analysis.join.findings import QueueEstimate
 from outcast.analysis.join.join import Joined, Verdict
+from outcast.analysis.measure.by_length import has_room
 from outcast.analysis.measure.latency import LEAST_BUSY, Latency
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.queue_levels import Capacity, level_within
@@ -23,10 +25,19 @@ from outcast.errors import UntrustedError
 
 SLACK_NS = 1_000_000
 """A switch in software holds packets for so long without a queue."""
+FINE_NS = 10_000
+"""Stamps of such a unit tell what a packet found in a queue."""
+LEAST_COPIED = 8
+CONGESTED = 3
+"""ECN's two bits of a packet that met congestion (RFC 3168)."""
 LEAST_TOLD = 0.005
 """A smaller share of an output's bytes is not worth a line."""
 LEAST_EXPLAINED = 0.75
 """A level that explains fewer packets is no limit. Half is what chance explains."""
+MOST_BLURRED = 0.05
+"""So large a share of drops may seem to have found room, where latencies of inputs differ."""
+ALL = 0.995
+"""A level that explains fewer may not be the only cause of drops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +165,75 @@ def late_remarks(joined: Joined, max_sojourn_ns: int) -> list[str]:
     return [f"{text}. They count as dropped; a clock that was set has the same effect"]
 
 
+def copy_remarks(joined: Joined, unit_ns: int) -> Iterator[str]:
+    """A line on each output whose packets all left at the instant at which they came in."""
+    departures, came_as = joined.departures, joined.came_as
+    for output, name in enumerate(joined.outputs):
+        here = departures.port == output
+        came = came_as[here]
+        if unit_ns > FINE_NS or came.size < LEAST_COPIED or (came < 0).any():
+            continue
+        if (joined.arrivals.stamp_ns[came] == departures.stamp_ns[here]).all():
+            inputs = [joined.inputs[port] for port in np.unique(joined.arrivals.port[came])]
+            yield (
+                f"{name}: all of its {came.size:,} packets left at the very instant at which they "
+                f"came in at {' and '.join(inputs)}, as in a copy of that capture. A copy shows no "
+                "drops and no waits"
+            )
+
+
+def lost_on_several(joined: Joined) -> Iterator[str]:
+    """A line on each address that lost packets on the way to one of several outputs."""
+    lost = (joined.verdict == Verdict.DROPPED) & (joined.egress < 0)
+    gone_by: dict[str, set[int]] = defaultdict(set)
+    for ends in np.unique(
+        joined.departures.flow.astype(np.int64) << 8 | joined.departures.port
+    ).tolist():
+        gone_by[joined.flows[ends >> 8].dst].add(ends & 0xFF)
+    count = Counter(joined.flows[flow].dst for flow in joined.arrivals.flow[lost].tolist())
+    for address, packets in sorted(count.items()):
+        names = " and ".join(joined.outputs[output] for output in sorted(gone_by[address]))
+        if names:
+            yield (
+                f"{packets:,} packets to {address} were dropped on the way to one of {names}. "
+                "Nothing tells to which, so no output's numbers have them"
+            )
+
+
+def marked_remarks(joined: Joined) -> Iterator[str]:
+    """A line on each output whose packets left with ECN marks and had come in without."""
+    went = np.flatnonzero(joined.left_as >= 0)
+    came, left = (
+        joined.arrivals.tos[went] & CONGESTED,
+        joined.departures.tos[joined.left_as[went]] & CONGESTED,
+    )
+    for output, name in enumerate(joined.outputs):
+        mine = joined.egress[went] == output
+        marked = int((mine & (left == CONGESTED) & (came != CONGESTED)).sum())
+        if marked:
+            able = int((mine & (came != CONGESTED) & (came != 0)).sum())
+            yield (
+                f"{name}: {marked:,} packets left with an ECN mark (CE) that they had not come in "
+                f"with; {able:,} came in that could be marked (ECT) and left"
+            )
+
+
+def alike_remarks(joined: Joined) -> Iterator[tuple[str, str]]:
+    """Outputs of which nothing tells what they dropped, with a line on each."""
+    dropped = joined.verdict == Verdict.DROPPED
+    for output, name in enumerate(joined.outputs):
+        mine = dropped & (joined.egress == output)
+        count, total = int(mine[joined.sources.alike].sum()), int(mine.sum())
+        if count > MOST_SHARE * total:
+            yield (
+                name,
+                f"{name}: {count:,} of the {total:,} packets that seem dropped are equal to the "
+                "packet of their flow before them, which left after they had come in. Their number "
+                "is right, but not surely which they are. So waits, chains and the queue's content "
+                "may be wrong, and no rate and limit are estimated",
+            )
+
+
 def latency_remarks(
     joined: Joined, least: Latency, known: KnownQueue, doubtful: Doubtful, *, one_clock: bool
 ) -> list[str]:
@@ -185,28 +265,59 @@ def latency_remarks(
     return lines
 
 
-def estimate(
+def level(
     joined: Joined,
     replayed: Queue,
     output: int,
     doubtful: Doubtful,
     least: Latency,
-    relation: Relation,
     explained: Bool,
-) -> QueueEstimate:
-    """The rate and limit of an output as its packets show them, whatever the caller knows.
+) -> Capacity | None:
+    """The level from which on an output dropped most packets; None if nothing shows it.
 
     Drops that are `explained` tell nothing of the queue.
     """
+    if output in doubtful.hidden or not least.is_known[output]:
+        return None
+    return _level(joined, replayed, output, doubtful, least, explained)
+
+
+def level_remarks(
+    joined: Joined, queue: Queue, levels: Mapping[int, Capacity], explained: Bool
+) -> dict[int, str]:
+    """A line on each output that dropped packets though there was room for one more than them.
+
+    No level explains nearly all of its drops then, so it has no limit.
+    """
+    lines = {}
+    lost = (joined.verdict == Verdict.DROPPED) & has_room(joined, queue, spare=1)
+    for output, found in levels.items():
+        here = (joined.egress == output) & ~explained
+        contents = queue.found_bytes[lost & here]
+        most_blurred = MOST_BLURRED * int((joined.verdict[here] == Verdict.DROPPED).sum())
+        if found.confidence < ALL and contents.size > most_blurred and contents.any():
+            lines[output] = (
+                f"{joined.outputs[output]}: {contents.size:,} packets were dropped at contents "
+                f"from {contents.min():,} to {contents.max():,} bytes that others passed: no limit "
+                "of length or of one queue explains it (an AQM, several queues, random loss). So "
+                "no limit is estimated. If they were dropped from within the queue, it held more"
+            )
+    return lines
+
+
+def estimate(
+    joined: Joined,
+    output: int,
+    doubtful: Doubtful,
+    least: Latency,
+    relation: Relation,
+    level: Capacity | None,
+) -> QueueEstimate:
+    """The rate and limit of an output as its packets show them, whatever the caller knows."""
     hidden = output in doubtful.hidden
     rate = None if hidden or relation is Relation.EMPTY else least.rates[output]
     rate = rate if rate is not None and rate.is_steady else None
-    hidden = hidden or relation is not Relation.FULL or not least.is_known[output]
-    # A queue holds and drops fragments, not what they were put together to.
-    hidden = hidden or joined.sources.is_assembled
-    level = None if hidden else _level(joined, replayed, output, doubtful, least, explained)
-    if level is not None and level.confidence < LEAST_EXPLAINED:
-        # It refused packets at every content, as what drops at random does.
+    if relation is not Relation.FULL or (level and level.confidence < LEAST_EXPLAINED):
         level = None
     return QueueEstimate(
         joined.outputs[output],

@@ -6,12 +6,13 @@ after a drop, and its data never came again, the packet left, and the capture di
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from outcast.analysis.capture.headers import TCP
-from outcast.analysis.compiled import I64, Bool
+from outcast.analysis.compiled import I64, Array, Bool
 from outcast.analysis.join.doubts import MOST_SHARE
 from outcast.analysis.join.findings import Reason, Refusal
 from outcast.analysis.join.join import Joined, Verdict
@@ -22,6 +23,32 @@ REPAIRED_WITHIN_NS = 250_000_000
 """A flow that forwards new data after a longer time has repaired a drop. Linux waits for 200 ms and
 a round trip at most before it sends again (include/net/tcp.h, TCP_RTO_MIN). If that is lost too, it
 waits for twice as long, and again; but then it sends nothing new before all drops are repaired."""
+
+
+SILENT_NS = 50_000_000
+SILENT_GAPS = 20
+"""Nothing left for both, in gaps between packets."""
+LEAST_LOST = 8
+"""So many packets have to have come in meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A time in which nothing left by an output, of what came in meanwhile not even later.
+
+    `rows` are the arrivals in it.
+    """
+
+    output: int
+    since_ns: int
+    until_ns: int
+    rows: Array
+
+    def words(self, joined: Joined) -> str:
+        """From when to when it was."""
+        first_ns = int(joined.arrivals.stamp_ns[0])
+        since_s, until_s = ((at - first_ns) / 1e9 for at in (self.since_ns, self.until_ns))
+        return f"nothing from {since_s:.3f} to {until_s:.3f} s after the first packet came in"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +119,61 @@ def _repaired_ns(low: I64, stamp_ns: I64, again: Bool) -> I64:
     return np.maximum(stamp_ns, last_ns[np.searchsorted(low[order], low)])
 
 
-def unrepaired(joined: Joined, repaired: Repairs) -> list[Refusal]:
+def silences(joined: Joined) -> Iterator[Silence]:
+    """When an output's capture has nothing, though packets for it came in and never left.
+
+    An output that stands still sends later what had come in meanwhile.
+    """
+    departures, stamps = joined.all_left.departures, joined.arrivals.stamp_ns
+    for output in range(len(joined.outputs)):
+        left_ns = departures.stamp_ns[departures.port == output]
+        gaps = np.diff(left_ns)
+        came = np.flatnonzero(joined.egress == output)
+        least_ns = max(SILENT_NS, SILENT_GAPS * int(np.median(gaps))) if gaps.size else 0
+        for row in np.flatnonzero(gaps > least_ns).tolist():
+            mine = came[slice(*np.searchsorted(stamps[came], left_ns[row : row + 2], "right"))]
+            is_lost = joined.verdict[mine] == Verdict.DROPPED
+            mine = mine[: mine.size if is_lost.all() else int(is_lost.argmin())]
+            if mine.size >= LEAST_LOST and 2 * np.ptp(stamps[mine]) > gaps[row]:
+                yield Silence(output, int(left_ns[row]), int(left_ns[row + 1]), mine)
+
+
+def silence_remarks(joined: Joined, repaired: Repairs, found: Collection[Silence]) -> list[str]:
+    """A line on each time in which an output's capture has nothing."""
+    lines = []
+    for silence in found:
+        alone, again = (
+            int(mask[silence.rows].sum()) for mask in (repaired.is_alone, repaired.is_proven)
+        )
+        whys = [f"{again:,} were dropped, because their data were sent again"] if again else []
+        if alone:
+            whys.append(f"the capture lacks {alone:,}, which were not, though their flows went on")
+        if again + alone < silence.rows.size:
+            other = "nothing tells whether it lacks them or they were dropped"
+            whys.append("nothing tells of the others" if whys else other)
+        lines.append(
+            f"{joined.outputs[silence.output]}: its capture has {silence.words(joined)}, though "
+            f"{silence.rows.size:,} packets for it came in and never left: {'; '.join(whys)}"
+        )
+    return lines
+
+
+def unrepaired(joined: Joined, repaired: Repairs, found: Collection[Silence]) -> list[Refusal]:
     """Why a join cannot be believed whose dropped data nobody sent again; empty if it can."""
     refusals = []
     for output, name in enumerate(joined.outputs):
         here = joined.egress == output
         due, alone = int((repaired.is_due & here).sum()), int((repaired.is_alone & here).sum())
         if alone > max(MOST_SHARE * due, 1):
+            times = "".join(
+                f"; it has {one.words(joined)}" for one in found if one.output == output
+            )
             refusals.append(
                 Refusal(
                     Reason.UNEXPLAINED,
                     f"{alone:,} of {due:,} packets that {name} would have dropped were never "
                     "sent again, though their flows went on; its capture lost packets or had a "
-                    "filter",
+                    f"filter{times}",
                 )
             )
     return refusals

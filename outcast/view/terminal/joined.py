@@ -9,11 +9,10 @@ from outcast.analysis.compiled import I32, I64
 from outcast.analysis.join.findings import Found, QueueEstimate
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.blackout import Chains
+from outcast.analysis.measure.estimates import ALL
 from outcast.plan.addresses import with_port
 from outcast.view.terminal import forms
 
-ALL = 0.995
-"""Below this share of an output's packets, its limit may not be the only cause of drops."""
 MOST_FLOWS = 20
 """The most flows that lost packets and have a row each."""
 
