@@ -190,17 +190,19 @@ def test_the_reference_is_what_the_code_says():
     assert [name for name in outcast.__all__ if f"{name}`" not in text] == ["__version__"]
 
 
-WRITTEN_BY_PROGRAMS = {
+NO_GUIDES = {
+    "analysis.md",
     "api.md",
     "config.md",
     "envelope.md",
     "findings.md",
+    "matrix.md",
     "numbers.md",
 }
-"""Pages that programs write, and the findings, whose length is that of the sources' claims."""
+"""Reference pages, and the findings, whose length is that of the sources' claims."""
 GENERATED = re.compile(r"<!--=[^>]+?-->.*?<!--/-->|<!-- (\w+) -->.*?<!-- end of \1 -->", re.DOTALL)
-MOST_WORDS = 45_000
-MOST_WORDS_OF_A_GUIDE = 3_200
+MOST_WORDS = 32_100
+MOST_WORDS_OF_A_GUIDE = 2_200
 MOST_LINES_OF_README = 90
 
 
@@ -209,7 +211,7 @@ def words() -> dict[str, int]:
     pages = [
         page
         for page in sorted((ROOT / "docs").glob("*.md"))
-        if page.name not in WRITTEN_BY_PROGRAMS and not page.name.startswith("reproduction")
+        if page.name not in NO_GUIDES and not page.name.startswith("reproduction")
     ]
     return {
         page.name: len(GENERATED.sub("", page.read_text(encoding="utf-8")).split())
