@@ -25,6 +25,7 @@ from outcast.records.run import Run
 from outcast.reproduce import intervals
 from outcast.sweep.groups import remarks_on_intervals
 from outcast.view import report, summary_words
+from outcast.view.figures import FIGURES
 from tests.golden.run_directory import make_run
 
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
@@ -309,3 +310,13 @@ def test_the_chance_of_a_trend_is_that_of_scipy(count):
         expected = kendalltau(np.arange(count), values).pvalue
         # scipy gives no number for values that are all equal.
         assert chance_of_trend(values) == pytest.approx(1.0 if np.isnan(expected) else expected)
+
+
+def test_figures_over_time_grey_what_is_left_out(part, usual):
+    drawing = dict(FIGURES)["goodput"]
+    greyed, plain = drawing(part), drawing(usual)
+    added = [
+        len(one.patches) - len(other.patches)
+        for one, other in zip(greyed.axes, plain.axes, strict=True)
+    ]
+    assert max(added) == 2

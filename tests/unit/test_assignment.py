@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from outcast import cli
-from outcast.assignment import check, solve
+from outcast.assignment import check, classes, solve
 from outcast.assignment.classes import Class, new_class
 from outcast.assignment.exercise import load_exercise
 from outcast.assignment.folder import Folder
@@ -325,3 +325,32 @@ def test_a_solution_needs_a_student_of_the_class(kept, tmp_path):
         solve.solve(kept, "zoe", tmp_path / "x", GoldenRunner())
     with pytest.raises(ConfigError, match="exists; allowed is a new folder"):
         solve.solve(kept, "ana", tmp_path, GoldenRunner())
+
+
+def test_a_handout_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    klass = make_class(tmp_path / "c", "ana")
+    before = (klass.path / "class.yaml").read_text()
+
+    def full_disk(folder: Path, content: object) -> None:
+        raise OSError(28, "No space left on device", str(folder))
+
+    monkeypatch.setattr(classes, "_write", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        Class(klass.path).hand_out(["ben", "cem"])
+    assert os.listdir(klass.path / "handout") == ["ana"]
+    assert (klass.path / "class.yaml").read_text() == before
+
+
+def test_a_folder_that_is_none(tmp_path):
+    with pytest.raises(InputError, match=r"no assignment\.yaml"):
+        check.check(Folder(tmp_path))
+    (tmp_path / "class.yaml").write_text("")
+    with pytest.raises(InputError, match="such as one below its handout/"):
+        check.check(Folder(tmp_path))
+
+
+def test_pictures_drawn_again_are_no_forgery(handed):
+    (handed.run("unfair").path / "mine.png").write_bytes(b"x")
+    (handed.run("unfair").path / "notes.txt").write_text("what I saw")
+    found = check.check(handed)
+    assert (found.missing, found.doubtful) == ((), ())

@@ -125,3 +125,8 @@ def test_what_is_wrong_is_refused_in_one_line(file, old, new, said, small):
 )
 def test_the_range_of_a_classes_answers(answers, said):
     assert exercise_ranges.told(answers) == said
+
+
+def test_an_exercise_that_is_not_there():
+    with pytest.raises(ConfigError, match=r"outcasts: no such exercise; .*did you mean 'outcast'"):
+        load_exercise("outcasts")

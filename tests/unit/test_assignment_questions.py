@@ -249,3 +249,18 @@ def test_an_answer_is_judged_by_itself(damaged, tmp_path):
     assert answers.given == {"rate": 2.5, "why": "ratio: in words"}
     assert "ratio" in answers.missing[0]
     assert answers.missing[0].isprintable()
+
+
+def test_a_picture_is_a_file_of_the_folder(tmp_path):
+    picture = question(kind="picture", most_mb=1)
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(2 << 20))
+    with pytest.raises(ValueError, match=r"a\.png: larger than 1 MiB"):
+        picture.read("a.png", tmp_path)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/b.pdf").write_bytes(b"%PDF-1.7")
+    assert picture.read("real/b.pdf", tmp_path) == "real/b.pdf"
+    (tmp_path / "linked").symlink_to(tmp_path / "real")
+    with pytest.raises(ValueError, match="not a link"):
+        picture.read("linked/b.pdf", tmp_path)
+    # The folder itself may be where a link leads.
+    assert picture.read("b.pdf", tmp_path / "linked") == "b.pdf"

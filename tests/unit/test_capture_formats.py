@@ -6,6 +6,7 @@ installed, they write the same files a second way.
 
 import gzip
 import io
+import lzma
 import os
 import shutil
 import struct
@@ -407,3 +408,24 @@ def test_the_command_that_a_refusal_names_cures_it(tmp_path, name):
     ended = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
     check(read_capture("port", tmp_path / "OUT"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"PK\x03\x04" + bytes(30), "compressed by zip; .*, so decompress it by `unzip`"),
+        (lzma.compress(pcap([FRAME])), "compressed by xz; read are plain files and those of gzip"),
+        (b"\xa1\xb2\xcd\x34" + bytes(30), "a pcap of a patched libpcap, which is not read; `edit"),
+        (b"snoop\0\0\0" + bytes(30), "a capture of snoop, which is not read; `editcap IN OUT`"),
+        (b"0123456789" * 500, "not a capture in pcap or pcapng; `editcap IN OUT` converts all"),
+    ],
+)
+def test_other_formats_are_named(tmp_path, content, said):
+    with pytest.raises(InputError, match=said):
+        read(tmp_path / "a", content)
+
+
+def test_what_zstd_may_begin_with(tmp_path):
+    content = pcap([FRAME])
+    skippable = b"\x5a\x2a\x4d\x18" + struct.pack("<I", 4) + b"skip"
+    check(read(tmp_path / "a", skippable + zstandard.compress(content)))

@@ -7,23 +7,19 @@ import select
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from outcast import cli
 from outcast.emulation.commands import (
-    Process,
     SystemCommands,
     leave_working_folder,
     python_module,
     within,
 )
 from outcast.engines import INSIDE, EventReader
-from outcast.errors import CommandError, DeadlineError, RunError
+from outcast.errors import CommandError, RunError
 from tests.deadlines import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,39 +148,6 @@ def test_what_was_started_ends_with_the_block(tmp_path):
     assert process.popen.returncode == -signal.SIGKILL
 
 
-class Unending:
-    """Stands for a process that SIGKILL does not end, because it waits for a disk."""
-
-    returncode = None
-
-    def poll(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-    def wait(self, deadline_s: float) -> int:
-        raise subprocess.TimeoutExpired("sleep", deadline_s)
-
-
-def test_a_killed_process_that_does_not_end_is_said_and_the_others_are_ended(tmp_path):
-    def start() -> tuple[SystemCommands, Process]:
-        commands = SystemCommands()
-        files = {"stdout": tmp_path / "out", "stderr": tmp_path / "err"}
-        ending = commands.spawn("a sleeper", ["sleep", "99"], **files)
-        unending: Any = Unending()
-        commands.started.append(Process("tcpdump on s1", ("tcpdump",), unending, **files))
-        return commands, ending
-
-    commands, ending = start()
-    with pytest.raises(DeadlineError, match="the end of tcpdump on s1 after SIGKILL"), commands:
-        pass
-    assert ending.wait(10.0) == -signal.SIGKILL
-    # What went wrong within the block says more.
-    commands, ending = start()
-    with pytest.raises(RunError, match="no room"), commands:
-        raise RunError("no room")
-    assert ending.wait(10.0) == -signal.SIGKILL
-
-
 def test_a_process_ends_with_a_killed_parent():
     code = (
         "import subprocess, sys\n"
@@ -214,14 +177,3 @@ def test_what_a_call_within_a_deadline_gives_or_raises():
         within(HANG_S, "an answer", lambda: 1 / 0)
     with pytest.raises(SystemExit):
         within(HANG_S, "an answer", sys.exit)
-
-
-def test_a_call_that_is_late_keeps_nothing_from_its_end():
-    began, never = time.monotonic(), threading.Event()
-    with pytest.raises(DeadlineError, match=r"^waited 0\.1 s for an answer: ask again$"):
-        within(0.1, "an answer", lambda: never.wait(HANG_S), "ask again")
-    assert time.monotonic() - began < HANG_S
-    (late,) = [thread for thread in threading.enumerate() if "attempt" in thread.name]
-    assert late.daemon
-    never.set()
-    late.join()

@@ -3,13 +3,12 @@
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import time
 
 import pytest
 
-from outcast.errors import RunError, UntrustedError
+from outcast.errors import UntrustedError
 from outcast.records.run_directory import RunDirectory
 from outcast.view import drawing, figures, report
 from outcast.view.drawing import Drawing
@@ -49,21 +48,6 @@ def test_the_same_files_in_the_same_order_whatever_the_user_has(run, tmp_path, m
     assert not list(run.path.glob(".*"))
 
 
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        ("os.read(0, 1); raise ValueError('no colours')", "exit status 1: ValueError: no colours"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", r"killed by signal 9 \(SIGKILL\)"),
-    ],
-)
-def test_a_process_that_ends_is_one_line(tmp_path, monkeypatch, script, said):
-    by_script(monkeypatch, script)
-    with Drawing(RunDirectory(tmp_path)) as processes:
-        with pytest.raises(RunError, match=f"^the process that draws the figures.*{said}$") as told:
-            processes.draw()
-        assert "\n" not in str(told.value)
-
-
 def test_an_error_keeps_its_class_and_nothing_is_left(tmp_path, monkeypatch):
     line = json.dumps({"error": "UntrustedError", "message": "packets contradict"})
     by_script(
@@ -80,19 +64,3 @@ def test_an_error_keeps_its_class_and_nothing_is_left(tmp_path, monkeypatch):
             os.killpg(processes.pid, 0)
             time.sleep(0.01)
         pytest.fail("a process is left")
-
-
-def test_a_run_imports_what_reads_results_while_it_goes_on():
-    """Before the guest boots nothing waits for polars, and for matplotlib nothing ever does."""
-    code = (
-        "import sys, outcast.cli.run, outcast.workflow\n"
-        "from outcast.api import experiments, guest, making\n"
-        "from outcast.engines import choice, virtual\n"
-        "print([name for name in ('numpy', 'polars', 'pyroute2') if name in sys.modules])\n"
-        "import outcast.api.runs\n"
-        "from outcast.analysis import run_analysis\n"
-        "from outcast.view.terminal import tables\n"
-        "print('matplotlib' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["[]", "False"]

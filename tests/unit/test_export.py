@@ -20,6 +20,7 @@ from outcast.analysis import analyze
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.export import captured, comments
 from outcast.analysis.export.captured import PortFiles
+from outcast.analysis.export.pcapng import Writer
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
 from outcast.records.run_directory import RunDirectory
@@ -263,3 +264,36 @@ ALONE = {"limit_bytes": None, "drop": None, "blackout": None, "chain_drops": Non
 )
 def test_comments(changes, text):
     assert comments.comment(ROW | changes, left=False) == text
+
+
+@pytest.mark.parametrize(
+    ("source", "file", "status", "said"),
+    [
+        ("{run}", "a.pcap", 2, "a.pcap: allowed are names that end in .pcapng"),
+        ("{run}", "no/such/a.pcapng", 2, "no/such/a.pcapng: cannot be written: No such file"),
+        ("{run}/packets.parquet", "a.pcapng", 2, "is a table alone; captured packets need"),
+    ],
+)
+def test_refusals_are_one_line_and_write_nothing(
+    run, tmp_path, monkeypatch, capsys, source, file, status, said
+):
+    monkeypatch.chdir(tmp_path)
+    assert outcast(["export", source.replace("{run}", str(run)), "--pcapng", file]) == status
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_that_fails_leaves_the_old_file(run, tmp_path, monkeypatch):
+    file = tmp_path / "a.pcapng"
+    file.write_text("old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Writer, "packet", full)
+    with pytest.raises(InputError, match="cannot be written: No space left"):
+        library.export(run, file)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pcapng"]
+    assert file.read_text() == "old"

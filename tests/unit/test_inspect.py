@@ -8,8 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 import polars as pl
@@ -19,9 +17,8 @@ from outcast.analysis import analyze
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view.terminal import queued
-from tests.golden.model import drop_tail, make_traffic
 from tests.golden.packets import P, capture
-from tests.golden.run_directory import analysed_run, delayed_run, write_run
+from tests.golden.run_directory import analysed_run, delayed_run
 
 TRACE = """\
 10.0.0.2:53035 10.0.0.1:5001 s0-eth2 0.000000 dropped
@@ -152,21 +149,6 @@ def test_the_queue_is_whole_under_filters(run, show):
     near = json.loads(show(run, "--format", "json", "--queue", *around))
     assert near == [packet for packet in every if abs(packet["t_in_ms"] - 20) <= 0.3]
     assert len(near) > 10
-
-
-def test_a_queue_that_holds_packets_for_seconds_is_whole_too(tmp_path, show):
-    """As at a slow uplink: 16 KiB at 50 kbps last 2.6 s."""
-    traffic = make_traffic(8, 3_000)
-    start = traffic.t_in[0]
-    slow = replace(traffic, t_in=start + (traffic.t_in - start) * 20_000)
-    made = write_run(tmp_path / "run", drop_tail(slow, 16_384, 50_000), 1_000 * 10**9)
-    analyze(made)
-    every = json.loads(show(made.path, "--format", "json", "--queue"))
-    around = ["--around", "402s", "--within", "2s"]
-    near = json.loads(show(made.path, "--format", "json", "--queue", *around))
-    assert near == [packet for packet in every if abs(packet["t_in_ms"] - 402_000) <= 2_000]
-    assert len(near) > 10
-    assert {len(packet["queue"]) for packet in near} >= {10}
 
 
 @pytest.mark.parametrize("note", ["", "in flight"])
@@ -401,22 +383,3 @@ def test_a_queue_that_drops_later_says_what_is_left_out(run, tmp_path, show):
     remark = "codel also drops queued packets, which are left out here"
     assert remark in show(directory.path, "--queue").splitlines()[0]
     assert remark not in show(run, "--queue")
-
-
-def test_times_on_the_clock(table, show, refused):
-    """The first packet came in 82.843 ms after midnight of 1970 in UTC."""
-    here = datetime.fromtimestamp(0)
-    clock = f"{here:%H:%M:%S}"
-    between = ["--between", f"{clock}.082843", f"{clock}.0829"]
-    lines = show(table, *between).splitlines()
-    assert len(lines) == 3
-    assert f"{here:%Y-%m-%d %H:%M:%S}.082843000  dropped" in lines[1]
-    dated = ["--around", f"{here:%Y-%m-%d}T{clock}.082843", "--within", "1us"]
-    (row,) = rows(show(table, *dated, "--format", "csv", "--columns", "packet,clock_in"))
-    assert row == {"packet": "0", "clock_in": f"{here:%Y-%m-%d %H:%M:%S}.082843000"}
-    for arguments, message in (
-        (["--around", "23:59:61"], "--around 23:59:61: no time of day; allowed are 00:00:00 to"),
-        (["--between", "1ms", clock], "allowed are two times of one kind"),
-        (["--around", f"2001-01-01 {clock}"], "nothing came in then; packets came in from 19"),
-    ):
-        assert message in refused(table, *arguments)

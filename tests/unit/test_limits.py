@@ -12,8 +12,10 @@ from outcast.analysis.measure.limits import (
     idle_warnings,
     limit_warnings,
     limits,
+    memory_warnings,
     slow_warnings,
 )
+from outcast.records.counters import HostCounters
 from outcast.records.port_summaries import LossSummary, PortLosses
 from outcast.records.summary import LimitSummary
 from outcast.view import listings
@@ -249,3 +251,18 @@ def test_a_share_that_is_at_least_so_much_is_marked():
     assert limited["0"].at_least
     assert limited["0"].send_buffer == pytest.approx(0.4)
     assert listings._send_buffer(0.4, at_least=True) == ">= 40.0%"
+
+
+def test_a_lack_of_memory_for_tcp_is_told():
+    short = HostCounters(before={}, after={"TcpExtTCPMemoryPressures": 5})
+    (line,) = memory_warnings({"h1": HostCounters(before={}, after={}), "h2": short})
+    assert line.startswith("TCP lacked memory at h2, so the kernel cut windows")
+
+
+def test_a_queue_that_was_not_used_is_told_though_its_port_was_busy():
+    full = {"0": summary()}
+    own = ("h2-eth0", 1.0)
+    (line,) = idle_warnings("s1-eth1", 1.0, True, full, None, own, {})
+    assert line.startswith("the queue of s1-eth1 was not used (one packet at most for 99% of the")
+    assert line.endswith("; packets waited at h2-eth0, which was busy for 100% of the time")
+    assert idle_warnings("s1-eth1", 1.0, True, {"0": summary(receiver=0.9)}, None, own, {}) == []

@@ -53,24 +53,3 @@ def test_the_verb_draws_runs_and_sweeps(run, sweep, tmp_path, verb):
     told = {line.split()[0]: line for line in lines}
     assert told["cwnd"].endswith("(this run has none)")
     assert not any("has none" in told[name] for name in ("goodput", "noise"))
-
-
-def test_a_sweeps_figure_has_keys_as_the_configuration(sweep):
-    figure = sweep.figure("line", by=["queue.limit", "topology.rivals"])
-    (axes,), (legend,) = figure.axes, figure.legends
-    assert axes.get_xlabel() == "queue.limit (KB)"
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["16", "64", "512"]
-    assert legend.get_title().get_text() == "topology.rivals"
-    assert {text.get_text() for text in legend.get_texts()} == {"1", "2", "1: both the same"}
-
-
-def test_a_ratio_has_a_logarithmic_axis_with_a_line_at_one(sweep):
-    for name in ("line", "bar", "cdf"):
-        (axes,) = sweep.figure(name, "outcast_ratio").axes
-        scale, line = (
-            (axes.get_xscale, "get_xdata") if name == "cdf" else (axes.get_yscale, "get_ydata")
-        )
-        assert scale() == "log"
-        assert [1, 1] in [list(getattr(each, line)()) for each in axes.lines]
-    (axes,) = sweep.figure("line", "jain_index").axes
-    assert axes.get_yscale() == "linear"

@@ -9,21 +9,15 @@ import yaml
 import outcast
 from outcast import experiment, workflow
 from outcast.assignment import replayed
-from outcast.cli import invoke
-from outcast.engines.kernel import cache
-from outcast.engines.kernel.cache import Kernel
-from outcast.errors import ConfigError, InputError, OutcastError
+from outcast.errors import ConfigError, OutcastError
 from outcast.experiment import Network, Source
 from outcast.networks import mininet_options, resolve
 from outcast.plan.make import make_plan
 from outcast.plan.planned import Planned
-from outcast.records import kept_captures, replay
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import store
 from outcast.sweep.plan import plan_sweep
 from tests.golden.run_directory import analysed_run
-
-DUMBBELL = Path(__file__).parents[2] / "configs" / "examples" / "dumbbell.yaml"
 
 CONFIG = """
 name: own
@@ -271,39 +265,6 @@ def foreign(tmp_path) -> tuple[RunDirectory, Path]:
     directory.config.write_text(yaml.safe_dump(tree))
     directory.seal()
     return directory, trace
-
-
-def test_nothing_that_reads_a_result_runs_its_code(foreign, tmp_path, monkeypatch, capsys):
-    directory, trace = foreign
-    # No kernel is built for this, and none is booted.
-    built = Kernel("source", "1", "recipe", "7.3.4", 1.0, "ab", tmp_path / "linux", ("cubic",))
-    monkeypatch.setattr(cache, "find", lambda: built)
-    run = str(directory.path)
-    for arguments in (
-        ["analyze", run],
-        ["report", run],
-        ["run", str(directory.config), "-o", str(tmp_path / "again")],
-        ["topo", str(directory.config)],
-        ["exec", str(directory.config), "--", "true"],
-        ["sweep", str(directory.config), "--dry-run"],
-    ):
-        status = invoke(arguments)
-        said = capsys.readouterr().err
-        assert not trace.exists(), arguments
-        refused = arguments[0] in ("topo", "exec", "sweep") or "-o" in arguments
-        assert (status != 0) is refused, (arguments, said)
-    # What `run --replay-of` reads of the other run.
-    kept_captures.digests(directory)
-    with pytest.raises(InputError, match="allowed is a run of the same configuration"):
-        replay.require_comparable(directory, outcast.load(DUMBBELL))
-    replay.require_equal(directory, directory)
-    opened = outcast.open_run(directory.path)
-    assert opened.experiment.topology.kind == "file"
-    with pytest.raises(OutcastError):
-        outcast.run(opened.experiment, tmp_path / "other")
-    with pytest.raises(OutcastError):
-        outcast.run_sweep(opened.experiment, {"seed": [1]}, directory=tmp_path / "sweep")
-    assert not trace.exists()
 
 
 def test_a_submissions_replay_runs_no_code_of_it(foreign, tmp_path):

@@ -58,13 +58,3 @@ def test_thirteen_flows_are_told_apart():
     assert len(set(colours.values())) == 13
     light = [lab(linear(colours[flow]))[0] for flow in range(1, 13)]
     assert min(abs(np.diff(light))) > 15
-
-
-def test_only_the_marked_group_has_vermilion():
-    assert group_colours(["bbr", "cubic", "dctcp"], "cubic") == {
-        "bbr": SERIES[0],
-        "cubic": VERMILION,
-        "dctcp": SERIES[1],
-    }
-    assert group_colours(["bbr", "cubic"], None)["bbr"] == VERMILION
-    assert group_colours([], None) == {}

@@ -50,17 +50,6 @@ def test_a_slim_package_has_its_parts_and_becomes_whole_when_asked(tmp_path):
     assert "no attribute 'no_such_thing'" in run(SCRIPT, tmp_path)
 
 
-def test_a_version_without_the_parts_is_imported_as_usual(tmp_path):
-    package = tmp_path / "networkx"
-    package.mkdir()
-    (package / "__init__.py").write_text("from networkx.exception import *\nGraph = 'whole'\n")
-    (package / "exception.py").write_text("NetworkXError = ValueError\n")
-    script = "from controllers import slim; slim.slim(*slim.GRAPHS); import networkx as n; "
-    assert run(f"{script}print(n.Graph, n.NetworkXError)", tmp_path) == (
-        "whole <class 'ValueError'>\n"
-    )
-
-
 WAITING = """
 import inspect
 import sys

@@ -179,15 +179,6 @@ def test_every_figure_is_drawn(sweep, tmp_path, capsys, kind):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_distribution_of_flows(sweep, tmp_path, capsys):
-    file = tmp_path / "flows.svg"
-    argv = ["--figure", "cdf", "--value", "goodput_bps", "--by", "queue.limit", "-o", str(file)]
-    argv += ["--over", "topology.rivals"]
-    status, _, err = results(capsys, str(sweep), *argv)
-    assert (status, err) == (0, "")
-    assert "<svg" in file.read_text()
-
-
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

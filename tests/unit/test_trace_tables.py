@@ -255,3 +255,9 @@ def test_values_get_the_declared_types(tmp_path):
     table = read_table(tmp_path / "drops.parquet")
     assert dict(table.schema) == dict(sender_tables.DROPS)
     assert table["reason"].to_list() == ["QDISC_DROP"]
+
+
+def test_tables_that_would_share_a_file_are_refused(analysed):
+    record(analysed, [], trace_pages.formats({"a:x": DEQUEUE, "b:x": STATE}))
+    with pytest.raises(InputError, match=r"a:x and b:x: both would be x\.parquet"):
+        tables.write_events(analysed)

@@ -100,3 +100,24 @@ def test_a_wait_is_since_the_last_packet_like_it():
     left = pl.DataFrame({"stamp_ns": [5], "identity": [1]}, schema)
     came = pl.DataFrame({"stamp_ns": [1, 4, 6], "identity": [1, 1, 1]}, schema)
     assert ways._waits(came, left).to_list() == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--flow", "99"], "--flow 99: no such flow; there are 0 to"),
+        (["--flow", "10.0.0.2:20001"], "allowed besides is --flow with a flow's number"),
+        (["--port", "s1-eth1"], "allowed besides is --flow with a flow's number"),
+    ],
+)
+def test_refusals_are_one_line(run, capsys, options, said):
+    assert outcast(["inspect", str(run.path), "--losses", *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_steps_are_named_by_what_lies_between():
+    assert ways._where(("s1-eth2", "in"), ("s1-eth1", "out")) == "queue of s1-eth1"
+    assert ways._where(("s1-eth1", "out"), ("s2-eth3", "in")) == "link from s1-eth1"
+    assert ways._where(("s1-eth2", "in"), ("s2-eth1", "out")) == "between s1-eth2 and s2-eth1"
+    assert ways._where(("s1-eth1", "out"), ("s2-eth1", "out")) == "between s1-eth1 and s2-eth1"

@@ -193,3 +193,15 @@ def test_a_drop_below_a_shaper_is_the_configured_queues(run):
     ]
     assert [words.told(*each, "f").queue for each in told] == ["tbf", "netem", "tbf"]
     assert words.told("s1-eth1", None, "DEV_READY", "f").queue == ""
+
+
+def test_drops_of_a_policer_are_told_as_such(run):
+    policer = {"policer": {"rate": "1mbit", "burst": "3KB"}, "from": "s1", "to": "h1"}
+    whole, plan = planned("linear-12", f"links.overrides={[policer]}")
+    wire = plan.wires[frozenset(("h1", "s1"))]
+    words = Words.of(with_records(run, experiment=whole, plan=plan))
+    policed = words.told(wire.facing("s1"), None, "TC_INGRESS", "f")
+    assert policed == Dropped("link s1 to h1", "", "above the policer's rate")
+    # A netem without losses is full: the link lost it, whatever its policer.
+    lost = words.told(wire.facing("h1"), "netem", "OVERLIMIT", "f")
+    assert lost == Dropped("link s1 to h1", "", "lost on the link")
