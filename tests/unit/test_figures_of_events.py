@@ -1,7 +1,5 @@
 """Events and traces in the figures over time, in the report and in the terminal."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ from outcast.records.counters import PortRates, Rates
 from outcast.records.effective import AppliedChange
 from outcast.records.run import Run
 from outcast.view import figures
-from outcast.view.events import behind_the_capture, trace_sentences
+from outcast.view.events import trace_sentences
 from tests.golden.run_directory import analysed_run, with_records
 
 MS = 10**6
@@ -38,27 +36,6 @@ def changed(run: Run, *changes: AppliedChange) -> Run:
 def run(tmp_path) -> Run:
     run = Run(analysed_run(tmp_path / "run", DURATION_NS, 9, 3_000))
     return changed(run, *(applied(*event) for event in EVENTS))
-
-
-@pytest.mark.parametrize(
-    ("link", "what", "words"),
-    [
-        ({}, "rate_bps", ""),
-        ({"random_delay": True}, "rate_bps", "random_delay"),
-        ({"late": True}, "rate_bps", "late"),
-        ({"random_delay": True}, "late_ppm", "random_delay and late"),
-    ],
-)
-def test_a_delay_behind_the_capture_is_in_no_columns(run, link, what, words):
-    again = changed(run, applied(0, 20.0, what, 1, "s1", "h1"))
-    again.__dict__["plan"] = SimpleNamespace(
-        bottleneck=SimpleNamespace(egress="s1-h1"),
-        others=(),
-        ends={"s1-h1": ("s1", "h1")},
-        links={("s1", "h1"): SimpleNamespace(**{"random_delay": None, "late": None} | link)},
-    )
-    said = f", without its {words}, which lies behind the capture" if words else ""
-    assert behind_the_capture(again) == said
 
 
 @pytest.mark.parametrize(
