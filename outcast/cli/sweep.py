@@ -41,6 +41,7 @@ def _limits(keep_free: str, deadline: str | None) -> Limits:
     "outcast sweep results/limits/sweep.yaml --resume -o results/limits",
 )
 @click.argument("config", type=click.Path(path_type=Path))
+@shared.engine
 @shared.overrides
 @shared.flag("--dry-run", "Show the runs; run nothing.")
 @shared.work(
@@ -64,6 +65,7 @@ def _limits(keep_free: str, deadline: str | None) -> Limits:
 )
 def command(
     config: Path,
+    engine: str | None,
     overrides: tuple[str, ...],
     dry_run: bool,
     work: shared.Work,
@@ -72,23 +74,21 @@ def command(
 ) -> None:
     """Run every combination of the values in CONFIG's `sweep:`, each with its repetitions.
 
-    --set can give the lists of values as well.
-
-    Exit status 1 if a run failed or the sweep was stopped, 4 if captures and counters of a
-    run do not agree.
+    --set can give the lists of values as well. Exit status 1 if a run failed or the sweep was
+    stopped, 4 if captures and counters of a run do not agree.
     """
     from outcast import experiment
     from outcast.api import guest, run_sweep
     from outcast.plan.planned import Planned
 
     shared.end_as_interrupted()
+    if engine is not None:
+        overrides = (*overrides, f"engine={engine}")
     source = experiment.read(config, overrides)
     whole = source.experiment()
     if whole.sweep is None:
-        values = "sweep.queue.limit='[16KB, 64KB]'"
-        terminal.echo(
-            f"note: {config} has no `sweep:`, so this is one point; --set {values} gives values",
-            err=True,
+        shared.note(
+            f"{config} has no `sweep:`, so this is one point; --set sweep.KEY=[A,B] adds some"
         )
     if work.merge:
         others = work.resume or dry_run or work.shard is not None

@@ -96,9 +96,8 @@ def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: SystemComman
                 assert entry.output is not None
                 macs_by_port[ports[entry.output]].add(_next_mac(plan, switch, entry.destination))
     _require_one_port(plan, macs_by_port)
-    # A bridge may have learnt an address before: hosts of IPv6 send as soon as they are up.
     lines = [
-        f"fdb replace {mac} dev {port} master static"
+        f"fdb replace {mac} dev {port} master static"  # It may have been learnt before.
         for port, macs in macs_by_port.items()
         for mac in sorted(macs)
     ]

@@ -64,7 +64,8 @@ def headline(run: Run) -> str:
     summary, parts = run.summary, []
     if run.manifest.flows:
         total = format_bps(summary.total_goodput_bps)
-        fair = "" if summary.jain_index is None else f"Jain {summary.jain_index:.3f}"
+        is_lone = summary.jain_index is None or len(run.manifest.flows) < 2
+        fair = "" if is_lone else f"Jain {summary.jain_index:.3f}"
         if compared := _comparison(summary):
             parts += [compared, fair, f"{total} in all"]
         else:
@@ -141,11 +142,8 @@ def stationarity_sentence(run: Run) -> str:
     """Whether the division of the link changed, in words, and the rates that changed meanwhile."""
     summary = run.summary
     _, steady, found = _steady(run)
-    more = (
-        ""
-        if summary.stationary is not False or summary.interval == "asked"
-        else ("; analysis.from cuts a start")
-    )
+    is_whole = summary.stationary is False and summary.interval != "asked"
+    more = "; analysis.from cuts a start" * is_whole
     return (
         f"{steady} from {summary.start_s:g} to {summary.end_s:g} s: {found} "
         f"(docs/steady-state.md{more})"
@@ -166,19 +164,19 @@ def _steady(run: Run) -> tuple[str, str, str]:
     elif found := fairness_change(rates):
         steady = ("?", "steady state doubtful", found)
     else:
-        steady = ("✓", "steady state", _no_trend(run))
+        steady = ("✓", "no trend found", _tested(run))
     if changed := rates_within(run):
         why = f"{steady[2]}; but rates changed meanwhile, so means mix several: {changed}"
         return "?" if steady[0] == "✓" else steady[0], steady[1], why
     return steady
 
 
-def _no_trend(run: Run) -> str:
+def _tested(run: Run) -> str:
     if len(run.manifest.compared_flows) == 1:
-        return "no trend found in the goodput"
+        return "tested is the goodput"
     if len(run.summary.classes) > 1:
-        return "no trend found in any flow's share of the goodput"
-    return "no trend found in the goodput or in any flow's share of it"
+        return "tested is each flow's share of the goodput"
+    return "tested are the goodput and each flow's share of it"
 
 
 def workload_result(part: CompletionSummary, when: str = "") -> str:
@@ -309,7 +307,7 @@ def begun(text: str) -> str:
 
 
 _WORDS = {
-    "idle": "was idle for|was not used",
+    "idle": "was idle for|was hardly used",
     "elsewhere": "lost elsewhere than",
     "host-queue": "its own queue lost",
     "limited": "limited for .* of the time",

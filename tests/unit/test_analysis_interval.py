@@ -295,8 +295,8 @@ def test_every_run_says_whether_it_is_stationary(usual, part):
     assert part.summary.stationary is intervals.is_stationary(part, "all_active")
     assert part.summary.stationary is not None
     sentence = summary_words.stationarity_sentence(part)
-    steady = "" if part.summary.stationary else "not in "
-    assert sentence.startswith(f"{steady}steady state from 0.01 to 0.025 s: ")
+    steady = "no trend found" if part.summary.stationary else "not in steady state"
+    assert sentence.startswith(f"{steady} from 0.01 to 0.025 s: ")
     # The traffic ends before the last tenth of the duration.
     assert usual.summary.stationary is None
     unknown = summary_words.stationarity_sentence(usual)

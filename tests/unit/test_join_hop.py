@@ -358,7 +358,7 @@ def test_a_stretch_that_an_output_lacks_is_named(share, is_resent, tmp_path):
         left += [replace(one, at_us=one.at_us + 20) for one in again]
     words = f"nothing from {hole[0] / 1e6 - 0.002:.3f} to {hole[1] / 1e6 - 0.001:.3f} s after"
     if not is_resent:
-        with pytest.raises(UntrustedError, match=f"had a filter; it has {words}"):
+        with pytest.raises(UntrustedError, match=f"not send again; it has {words}"):
             _join(tmp_path, came, left)
         # Unless nothing should have been sent again, as of UDP.
         came, left = ([replace(one, payload=0) for one in side] for side in (came, left))

@@ -263,6 +263,8 @@ def test_a_queue_that_was_not_used_is_told_though_its_port_was_busy():
     full = {"0": summary()}
     own = ("h2-eth0", 1.0)
     (line,) = idle_warnings("s1-eth1", 1.0, True, full, None, own, {})
-    assert line.startswith("the queue of s1-eth1 was not used (one packet at most for 99% of the")
+    assert line.startswith(
+        "the queue of s1-eth1 was hardly used (one packet at most for 99% of the"
+    )
     assert line.endswith("; packets waited at h2-eth0, which was busy for 100% of the time")
     assert idle_warnings("s1-eth1", 1.0, True, {"0": summary(receiver=0.9)}, None, own, {}) == []

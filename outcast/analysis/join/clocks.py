@@ -306,20 +306,14 @@ def require_no_step_back(capture: PortCapture, left_rows: Array) -> None:
         end = row + 1 + int(passed[0]) if passed.size else stamps.size
         behind = stamps[row + 1 : end]
         if 2 * int(np.ptp(behind)) >= by_ns and any(
-            _goes_back(stamps[: row + 1][way[: row + 1]], behind[way[row + 1 : end]])
+            behind[way[row + 1 : end]].min(initial=latest_ns)
+            < stamps[: row + 1][way[: row + 1]].max(initial=0) - STEP_BACK_NS
             for way in (is_left, ~is_left)
         ):
             raise UntrustedError(
                 f"{capture.path}: its time stamps go back by {by_ns / 1e6:.3f} ms at IP packet "
                 f"{row + 2}; {CUT}"
             )
-
-
-def _goes_back(before: I64, after: I64) -> bool:
-    """Whether the stamps of one direction go back from one piece of a capture to the next."""
-    if not before.size or not after.size:
-        return False
-    return bool(after.min() < before.max() - STEP_BACK_NS)
 
 
 def _not_in_order(capture: PortCapture, how: str) -> UntrustedError:

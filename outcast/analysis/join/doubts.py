@@ -306,15 +306,17 @@ def _fate_unknown(joined: Joined) -> Iterator[Refusal]:
             if count <= max(FEW, MOST_SHARE * total):
                 continue
             text = f"{name}: the fate of {count:,} of the {total:,} packets for it is unknown"
-            seconds = int(np.ptp(joined.arrivals.stamp_ns[mask])) / 1e9
-            alike = int(mask[joined.sources.alike].sum())
-            yield Refusal(
-                Reason.UNDECIDED,
-                f"{text}: {alike:,} are equal to the one of their flow before them"
-                if 2 * alike > count
-                else f"{text}: its capture {when} the inputs', by {seconds:.3f} s; cut all files "
-                "to the same time: `editcap -A START -B STOP FILE NEW`",
-            )
+            stamps = joined.arrivals.stamp_ns
+            seconds = int(np.ptp(stamps[mask])) / 1e9
+            why = f"its capture {when} the inputs', by {seconds:.3f} s; cut all files to the same "
+            why += "time: `editcap -A START -B STOP FILE NEW`"
+            if 2 * (alike := int(mask[joined.sources.alike].sum())) > count:
+                why = f"{alike:,} are equal to the one of their flow before them"
+            elif note == Note.IN_FLIGHT and joined.t_out_ns[here].max() >= stamps[mask].max():
+                waited_s = int((joined.t_out_ns - stamps)[here].max()) / 1e9
+                why = f"others waited up to {waited_s:.3f} s, and its capture does not go on for "
+                why += "twice as long after them; capture for longer"
+            yield Refusal(Reason.UNDECIDED, f"{text}: {why}")
 
 
 def _all_dropped(

@@ -229,5 +229,5 @@ def idle_warnings(
         why = "small congestion windows, or a queue elsewhere, held them back"
     what = f"{egress} was idle for {1 - utilisation:.0%} of the time"
     if not is_idle:
-        what = f"the queue of {egress} was not used (one packet at most for 99% of the time)"
+        what = f"the queue of {egress} was hardly used (one packet at most for 99% of the time)"
     return [f"{what}, though flows had data to send; {why}"]

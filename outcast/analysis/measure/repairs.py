@@ -172,8 +172,8 @@ def unrepaired(joined: Joined, repaired: Repairs, found: Collection[Silence]) ->
                 Refusal(
                     Reason.UNEXPLAINED,
                     f"{alone:,} of {due:,} packets that {name} would have dropped were never "
-                    "sent again, though their flows went on; its capture lost packets or had a "
-                    f"filter{times}",
+                    "sent again, though their flows went on; its capture lacks packets, or the "
+                    f"senders do not send again{times}",
                 )
             )
     return refusals
