@@ -51,7 +51,7 @@ class FakeKernel:
             case ["link", "set", "dev", port, *settings]:
                 pairs = zip(settings[::2], settings[1::2], strict=True)
                 self.settings[port] = {name: value == "on" for name, value in pairs}
-            case ["fdb", "add", mac, "dev", port, "master", "static"]:
+            case ["fdb", "replace", mac, "dev", port, "master", "static"]:
                 self.addresses.add((port, mac))
             case ["link", "set", _, "up"]:
                 pass
@@ -123,7 +123,7 @@ def test_the_tables_count_and_not_the_plan(plan):
 def test_an_address_that_the_kernel_does_not_show_is_named(plan):
     class Forgetful(FakeKernel):
         def _apply(self, argv: Sequence[str], words: list[str]) -> None:
-            if words[:2] != ["fdb", "add"] or words[4] != "e0_0-eth2":
+            if words[:2] != ["fdb", "replace"] or words[4] != "e0_0-eth2":
                 super()._apply(argv, words)
 
     kernel = Forgetful()

@@ -112,7 +112,7 @@ def test_a_run_that_is_not_in_steady_state_says_what_changed(run):
     # A summary of another version may know more than the table tells.
     flat = with_shares(run, 0.3 + np.random.default_rng(5).normal(0, 0.02, BINS))
     assert "the division of the link changes" in told(flat, False)
-    assert "s: no trend found in any flow's share of the goodput (" in told(flat, True)
+    assert "no trend found from 0.02 to 0.08 s: tested is each flow's share" in told(flat, True)
     none = of_flow(flat, run.manifest.flows[0].flow, np.zeros(BINS))
     assert f"flow {run.manifest.flows[0].flow} got nothing" in told(none, False)
 
