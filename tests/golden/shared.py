@@ -14,6 +14,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,8 @@ def make(seed: int) -> Scene:
         at_ns = int(span_ns) + QUIET_NS * (1 + n)
         frames.append(Frame(at_ns, "ab"[host - 1], data, True))
     frames.sort(key=lambda frame: frame.at_ns)
+    for before, frame in pairwise(frames):  # Of equal times no capture shows which was first.
+        frame.at_ns = max(frame.at_ns, before.at_ns + 1)
     in_packets = draw.random() < 0.3
     packets = draw.choice([5, 20, 60])
     limit = packets if in_packets else packets * 1_000 + draw.randint(0, 999)

@@ -314,8 +314,8 @@ def estimate(
     level: Capacity | None,
 ) -> QueueEstimate:
     """The rate and limit of an output as its packets show them, whatever the caller knows."""
-    hidden = output in doubtful.hidden
-    rate = None if hidden or relation is Relation.EMPTY else least.rates[output]
+    is_unseen = joined.whole is not None and joined.whole.unseen_share[output] > 0
+    rate = None if output in doubtful.hidden or relation is Relation.EMPTY else least.rates[output]
     rate = rate if rate is not None and rate.is_steady else None
     if relation is not Relation.FULL or (level and level.confidence < LEAST_EXPLAINED):
         level = None
@@ -326,7 +326,7 @@ def estimate(
         rate_high_bps=None if rate is None else rate.high_bps,
         limit_unit=None if level is None else level.unit,
         limit_at_least=None if level is None else level.at_least,
-        limit_below=None if level is None else level.below,
+        limit_below=None if level is None or is_unseen else level.below,
         limit_explains=None if level is None else level.confidence,
     )
 
