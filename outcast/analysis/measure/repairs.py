@@ -147,7 +147,7 @@ def silence_remarks(joined: Joined, repaired: Repairs, found: Collection[Silence
         )
         whys = [f"{again:,} were dropped, because their data were sent again"] if again else []
         if alone:
-            whys.append(f"the capture lacks {alone:,}, which were not, though their flows went on")
+            whys.append(f"{alone:,} were never sent again, so the capture may lack them")
         if again + alone < silence.rows.size:
             other = "nothing tells whether it lacks them or they were dropped"
             whys.append("nothing tells of the others" if whys else other)
