@@ -323,7 +323,7 @@ def _measured(
     passed = level_remarks(joined, replayed, levels, explained)
     estimates = tuple(
         estimate(
-            full,
+            joined,
             output,
             doubtful,
             least,

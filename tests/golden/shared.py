@@ -242,7 +242,7 @@ def faults(scene: Scene, join: Join) -> Iterator[str]:
         return
     levels = np.array([frame.found_bytes for frame in own])
     stated = join.queue.found_bytes
-    unseen = found.whole.unseen_share[found.outputs.index("o")] if found.whole else 0.0
+    unseen = found.unknown_share(found.outputs.index("o"))
     if (stated >= 0).any():
         wrong = int((stated != levels).sum())
         if wrong > (0.02 * levels.size if unseen else 0) and unseen < 1e-9:
@@ -250,8 +250,15 @@ def faults(scene: Scene, join: Join) -> Iterator[str]:
         if unseen and (np.abs(stated - levels) > 3_100).mean() > 0.02:
             yield f"levels off by more than two frames, {unseen:.2%} unseen"
     (estimate,) = (one for one in join.estimates if one.port == "o")
-    if estimate.rate_bps is not None and abs(estimate.rate_bps / scene.rate_bps - 1) > 0.002:
-        yield f"{estimate.rate_bps:.0f} bps"
+    if estimate.rate_bps is not None:
+        off = abs(estimate.rate_bps / scene.rate_bps - 1)
+        if off > 0.002 + unseen or not (
+            estimate.rate_low_bps * 0.998 <= scene.rate_bps <= estimate.rate_high_bps * 1.002
+        ):
+            yield f"{estimate.rate_bps:.0f} bps"
+    said = any("no capture shows when they" in line for line in join.remarks)
+    if (stated >= 0).any() and unseen and not said:
+        yield f"{unseen:.2%} unseen, and no line"
     if estimate.limit_at_least is not None:
         below = estimate.limit_below or 1 << 40
         is_packets = estimate.limit_unit == "packets"

@@ -82,18 +82,22 @@ def test_other_losses_are_no_limit_of_length(why, tmp_path):
         "chance": lambda one: draw.random() < 0.4,
         "for a while": lambda one: 50_000 < one.at_us < 90_000,
         "one longer passed": lambda one: one.payload == 1200 and one.at_us != times[9],
-        "few": lambda one: one.payload > 700 and one.at_us < times[6],
+        # Short ones are lost by chance, so the flow has lost enough, but few long ones.
+        "few": lambda one: (one.payload > 700 and one.at_us < times[6]) or one.seq % 400_000 == 0,
         "shorter": lambda one: one.payload > 700 or draw.random() < 0.6,
     }[why]
     if why == "for a while":
         came = [p if lost(p) else replace(p, payload=min(p.payload, 700)) for p in came]
     if why == "few":
-        came = [p if lost(p) else replace(p, payload=min(p.payload, 700)) for p in came]
+        came = [p if p.at_us < times[6] else replace(p, payload=min(p.payload, 700)) for p in came]
     assert not _lengths(_pass(tmp_path, came, lost))
 
 
 def test_a_queue_of_bytes_that_is_full_for_long_frames_alone_is_no_limit_of_length(tmp_path):
-    """Another flow keeps it nearly full, and only short frames still fit."""
+    """Another flow keeps it nearly full, and only short frames still fit.
+
+    Some short ones are lost elsewhere, so not all losses of the flow are those of the queue.
+    """
     came = [P(30 * n, seq=2_000 * n, ip_id=n, payload=1000, sport=5) for n in range(1, 9000)]
     came += [
         P(300 * n + 1, seq=2_000 * n, ip_id=n, payload=10 if n % 3 else 1300, sport=6)
@@ -104,6 +108,8 @@ def test_a_queue_of_bytes_that_is_full_for_long_frames_alone_is_no_limit_of_leng
     for one in came:
         leaves = [(when, size) for when, size in leaves if when > one.at_us]
         size = one.payload + 66
+        if one.payload == 10 and one.seq % 60_000 == 2_000:
+            continue
         if sum(size for _, size in leaves) + size <= 2500:
             leaves.append(((leaves[-1][0] if leaves else one.at_us) + 0.1 * size, size))
             left.append(replace(one, at_us=leaves[-1][0]))

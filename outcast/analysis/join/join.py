@@ -177,10 +177,12 @@ class Joined:
 
     def shows_content(self, output: int) -> bool:
         """Whether it is known when nearly all that left by an output had come in."""
+        return self.unknown_share(output) <= MOST_UNSEEN
+
+    def unknown_share(self, output: int) -> float:
+        """Of which share of an output's bytes no capture shows when they came in."""
         whole = self.whole
-        if whole is None:
-            return True
-        return whole.unseen_share[output] + whole.untold_share[output] <= MOST_UNSEEN
+        return 0.0 if whole is None else whole.unseen_share[output] + whole.untold_share[output]
 
     def shows_service(self, output: int) -> bool:
         """Whether it is known of nearly all bytes whether they left by an output."""

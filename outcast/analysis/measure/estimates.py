@@ -113,11 +113,18 @@ def service_remarks(joined: Joined) -> Iterator[str]:
                 "they came in or left, and they take no part. So no rate, no limit, no content of "
                 "the queue and no cause of drops is stated"
             )
-        if whole.bytes_share[output] < LEAST_TOLD or not joined.shows_service(output):
+        if not joined.shows_service(output):
             continue
         text = f"{name}: {whole.bytes_share[output]:.0%} of what left takes no part"
+        unknown = joined.unknown_share(output)
         if joined.shows_content(output):
-            yield f"{text}; its rate, its queue and blackouts count it"
+            if whole.bytes_share[output] >= LEAST_TOLD:
+                yield f"{text}; its rate, its queue and blackouts count it"
+            if unknown:
+                yield (
+                    f"{name}: for {100 * unknown:.2g}% of its bytes no capture shows when "
+                    "they came in. Contents of its queue that have some of them are too low"
+                )
         else:
             yield (
                 f"{text}, and for {whole.unseen_share[output]:.0%} no capture shows when it came "
@@ -314,7 +321,6 @@ def estimate(
     level: Capacity | None,
 ) -> QueueEstimate:
     """The rate and limit of an output as its packets show them, whatever the caller knows."""
-    is_unseen = joined.whole is not None and joined.whole.unseen_share[output] > 0
     rate = None if output in doubtful.hidden or relation is Relation.EMPTY else least.rates[output]
     rate = rate if rate is not None and rate.is_steady else None
     if relation is not Relation.FULL or (level and level.confidence < LEAST_EXPLAINED):
@@ -326,7 +332,7 @@ def estimate(
         rate_high_bps=None if rate is None else rate.high_bps,
         limit_unit=None if level is None else level.unit,
         limit_at_least=None if level is None else level.at_least,
-        limit_below=None if level is None or is_unseen else level.below,
+        limit_below=None if level is None or joined.unknown_share(output) else level.below,
         limit_explains=None if level is None else level.confidence,
     )
 
