@@ -282,11 +282,21 @@ def level(
 ) -> Capacity | None:
     """The level from which on an output dropped most packets; None if nothing shows it.
 
-    Drops that are `explained` tell nothing of the queue.
+    The least wait may hold the time that a packet itself takes, where that was taken away. Stamps
+    differ from the truth by their unit and by clocks. Drops that are `explained` tell nothing of
+    the queue.
     """
     if output in doubtful.hidden or not least.is_known[output]:
         return None
-    return _level(joined, replayed, output, doubtful, least, explained)
+    error_ns = max(doubtful.unit_ns - 1, doubtful.clocks_ns or 0)
+    early, late = error_ns, error_ns
+    of_output = (joined.egress == output)[joined.left_as >= 0].any()
+    if of_output:
+        taken = least.delays_ns[:, output]
+        early += int(np.minimum(taken, least.busy[output].usual_gap_ns).max())
+        late += int(np.where(taken > 0, 0, least.least_ns[:, output]).max())
+    delay_ns = least.delay_ns(joined)
+    return level_within(joined, replayed, output, delay_ns, early, late, explained)
 
 
 def level_remarks(
@@ -335,30 +345,6 @@ def estimate(
         limit_below=None if level is None or joined.unknown_share(output) else level.below,
         limit_explains=None if level is None else level.confidence,
     )
-
-
-def _level(
-    joined: Joined,
-    replayed: Queue,
-    output: int,
-    doubtful: Doubtful,
-    least: Latency,
-    explained: Bool,
-) -> Capacity | None:
-    """The limit that packets show, however much of the least wait is a latency.
-
-    The least wait may hold the time that a packet itself takes, where that was taken away. Stamps
-    differ from the truth by their unit and by clocks.
-    """
-    error_ns = max(doubtful.unit_ns - 1, doubtful.clocks_ns or 0)
-    early, late = error_ns, error_ns
-    of_output = (joined.egress == output)[joined.left_as >= 0].any()
-    if of_output:
-        taken = least.delays_ns[:, output]
-        early += int(np.minimum(taken, least.busy[output].usual_gap_ns).max())
-        late += int(np.where(taken > 0, 0, least.least_ns[:, output]).max())
-    delay_ns = least.delay_ns(joined)
-    return level_within(joined, replayed, output, delay_ns, early, late, explained)
 
 
 def require_possible(
