@@ -15,12 +15,11 @@ from outcast import archive
 from outcast import experiment as reading
 from outcast.api import making
 from outcast.api.progress import note
-from outcast.archive import Packed, Unpacked
+from outcast.archive import Packed
 from outcast.archive.contents import Captures, require_unchanged
 from outcast.engines import ledger
-from outcast.engines.guest import packed
-from outcast.engines.guest.packed import Guest
 from outcast.engines.kernel import cache
+from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import cache as roots
 from outcast.errors import ConfigError, InputError, OutcastError, UntrustedError, without_folder
 from outcast.experiment import Experiment, Module, Trace
@@ -66,7 +65,6 @@ def pack(
     file: str | os.PathLike[str],
     *,
     captures: Captures = "keep",
-    with_guest: bool = False,
     license_url: str | None = None,
 ) -> Packed:
     """Makes one archive of a finished run, which others can read and replay.
@@ -75,27 +73,15 @@ def pack(
         directory: the run directory.
         file: the zip file to write. A file of this name is replaced.
         captures: `keep`, or `hashes`, by which a replay can still tell whether it is equal.
-        with_guest: whether the guest that made the run goes in too, for replays without it.
         license_url: where the license stands under which you give the archive away.
 
     Raises:
-        InputError: it is no finished run, what it wrote was changed since, or it had no guest.
-        FeatureMissingError: the guest that made it is not here any more.
+        InputError: it is no finished run, or what it wrote was changed since.
         ConfigError: an argument is refused.
         OSError: the archive cannot be written.
     """
     require_choices(captures, license_url)
-    run = RunDirectory(Path(directory))
-    if not with_guest:
-        return archive.write(Path(file), run, captures, {}, license_url)
-    manifest = run.read_manifest()
-    experiment = reading.load_resolved(run.config)
-    with scratch_folder() as scratch:
-        try:
-            guest = packed.pack(manifest, scratch, with_headers=bool(_modules(experiment)))
-        except InputError as error:
-            raise InputError(f"{run.path}: {error}") from None
-        return archive.write(Path(file), run, captures, guest, license_url)
+    return archive.write(Path(file), RunDirectory(Path(directory)), captures, license_url)
 
 
 def require_choices(captures: str, license_url: str | None) -> None:
@@ -121,19 +107,19 @@ def replay(
     Args:
         source: an archive, or a run directory.
         directory: a new or empty folder in which the new run is kept; None keeps nothing.
-        allow_programs: whether what the run brings may start here, with your rights: programs,
-            kernel modules, and the archive's guest where that is not here yet.
+        allow_programs: whether what the run brings may start here, with your rights: programs
+            and kernel modules.
         progress: as in `outcast.run`.
 
     Raises:
         InputError: the archive is broken or cannot be replayed.
         OutcastError: the run failed, as in `run`.
     """
-    with opened(Path(source)) as unpacked, scratch_folder() as scratch:
+    with opened(Path(source)) as earlier, scratch_folder() as scratch:
         target = scratch / "again" if directory is None else Path(directory)
         draw = directory is not None
         again = Again(scratch, target, allow_programs, progress, draw=draw)
-        explanation = make_again(unpacked, str(source), again)
+        explanation = make_again(earlier, str(source), again)
     return Replay(explanation, None if directory is None else target)
 
 
@@ -142,7 +128,7 @@ class Again:
     """How a run is made again, in a new or empty folder.
 
     Attributes:
-        scratch: a folder for the guest that an archive brings.
+        scratch: a folder whose name errors leave out.
         draw: whether figures and the report are drawn.
         events: the kernel's events to record; None records those that the run recorded.
         interventions: what is changed in the run; None makes those of the earlier run again.
@@ -160,19 +146,17 @@ class Again:
     on_analysed: Callable[[RunDirectory], None] | None = None
 
 
-def make_again(unpacked: Unpacked, source: str, how: Again) -> Explanation:
+def make_again(earlier: RunDirectory, source: str, how: Again) -> Explanation:
     """Makes a run again, and compares it with the earlier one. Errors call that `source`.
 
     Raises as `replay`.
     """
-    experiment = replayable(unpacked, source, how.allow_programs)
+    experiment = replayable(earlier, source, how.allow_programs)
     if how.events is not None:
         experiment = experiment.model_copy(update={"trace": Trace(events=tuple(how.events))})
     planned = Planned(experiment)
-    manifest = unpacked.run.read_manifest()
-    guest = _guest(unpacked, how.scratch)
-    other = other_guest(manifest) if guest is None else ""
-    if other:
+    manifest = earlier.read_manifest()
+    if other := other_guest(manifest):
         note(how.progress, f"{source}: {other}, so the captures may differ")
     try:
         fresh = making.execute(
@@ -180,7 +164,7 @@ def make_again(unpacked: Unpacked, source: str, how: Again) -> Explanation:
             how.target,
             how.progress,
             draw=how.draw,
-            guest=guest,
+            kernel=_kernel(manifest),
             interventions=how.interventions or manifest.interventions,
             on_analysed=how.on_analysed,
         )
@@ -189,7 +173,7 @@ def make_again(unpacked: Unpacked, source: str, how: Again) -> Explanation:
             # What was written up to then is gone when somebody reads this.
             error.args = (without_folder(str(error)), *error.args[1:])
         raise
-    return comparing.explain(unpacked.run, fresh)
+    return comparing.explain(earlier, fresh)
 
 
 def require_same(source: str, explanation: Explanation, consequence: str = "") -> None:
@@ -202,7 +186,7 @@ def require_same(source: str, explanation: Explanation, consequence: str = "") -
 
 
 @contextmanager
-def opened(source: Path) -> Iterator[Unpacked]:
+def opened(source: Path) -> Iterator[RunDirectory]:
     """The run in an archive, unpacked for as long as the block takes, or in a run directory.
 
     Raises:
@@ -212,7 +196,7 @@ def opened(source: Path) -> Iterator[Unpacked]:
     if source.is_dir():
         directory = RunDirectory(source)
         require_unchanged(directory)
-        yield Unpacked(directory, None)
+        yield directory
         return
     with scratch_folder() as folder, named_as(f"{source}: ", folder):
         yield archive.unpack(source, folder)
@@ -260,8 +244,8 @@ def other_guest(manifest: Manifest) -> str:
 
     A kernel or a root that is not here yet is no difference, because a run makes them first.
     """
-    kernel, root = packed.find_kernel(manifest) or cache.find(), roots.find()
     sha256 = str(manifest.kernel.get("sha256"))
+    kernel, root = cache.of_sha256(sha256) or cache.find(), roots.find()
     if kernel is not None and sha256 != kernel.sha256:
         return f"made by kernel {sha256[:12]}, here is {kernel.sha256[:12]}"
     made_in = manifest.guest.root if manifest.guest is not None else "host"
@@ -270,24 +254,18 @@ def other_guest(manifest: Manifest) -> str:
     return ""
 
 
-def _guest(unpacked: Unpacked, scratch: Path) -> Guest | None:
-    """The guest to replay a run in; None for the one that a run here would have."""
-    manifest = unpacked.run.read_manifest()
-    if unpacked.guest is not None:
-        folder = scratch / "guest"
-        folder.mkdir()
-        return packed.find(manifest) or packed.unpack(unpacked.guest, manifest, folder)
-    kernel = packed.find_kernel(manifest)
-    return None if kernel is None or kernel == cache.find() else Guest(kernel)
+def _kernel(manifest: Manifest) -> Kernel | None:
+    """The kernel to replay a run in; None for the one that a run here would have."""
+    kernel = cache.of_sha256(manifest.kernel.get("sha256"))
+    return None if kernel is None or kernel == cache.find() else kernel
 
 
-def replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experiment:
+def replayable(directory: RunDirectory, where: str, allow_programs: bool) -> Experiment:
     """The experiment of a run that somebody handed in, if it can be made again here.
 
     Raises InputError, which begins with `where`: it cannot be, it names files that are not its own,
     or it would start programs or compile modules and that is not allowed.
     """
-    directory = unpacked.run
     manifest = directory.read_manifest()
     experiment = resolve.experiment_of(reading.read(directory.config, own_folder=directory.path))
     require_virtual(where, manifest.engine, experiment.engine)
@@ -296,10 +274,7 @@ def replayable(unpacked: Unpacked, where: str, allow_programs: bool) -> Experime
     if not manifest.captures:
         raise InputError(f"{directory.manifest}: names no captures, so there is nothing to compare")
     require_own(directory.config, files_of(experiment))
-    brought = brought_by(experiment)
-    if unpacked.guest is not None and packed.find(manifest) is None:
-        brought.append("the guest that made the run, which is not here")
-    require_allowed(where, brought, allow_programs)
+    require_allowed(where, brought_by(experiment), allow_programs)
     return experiment
 
 

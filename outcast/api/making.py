@@ -16,7 +16,7 @@ from outcast.plan.planned import Planned
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from outcast.engines.guest.packed import Guest
+    from outcast.engines.kernel.cache import Kernel
     from outcast.records.interventions import Interventions
     from outcast.sweep.pool import Pool
 
@@ -48,7 +48,7 @@ def execute(
     progress: bool | None = None,
     *,
     draw: bool = True,
-    guest: Guest | None = None,
+    kernel: Kernel | None = None,
     interventions: Interventions | None = None,
     on_analysed: Callable[[RunDirectory], None] | None = None,
 ) -> RunDirectory:
@@ -64,12 +64,11 @@ def execute(
     workflow.require_free(target)
     with absolute_search_paths():
         engine: Engine
-        if guest is None or guest.world is None:
-            provide(planned, progress)
-        if guest is None and interventions is None:
+        provide(planned, progress)
+        if kernel is None and interventions is None:
             engine = choice.choose(planned, lambda why: displays.note(progress, why))
         else:
-            engine = VirtualEngine(guest, interventions)
+            engine = VirtualEngine(kernel, interventions)
             engine.require(*planned.by(engine.name))
         with displays.of_run(progress) as on_event:
             return workflow.execute(

@@ -63,11 +63,11 @@ def experiment_of(path: Path, allow_programs: bool) -> tuple[Experiment, Manifes
     """Finds what a run was made from, if it can be made again here. Raises InputError."""
     if not path.is_dir():
         raise InputError(f"{path}: is no run directory; outcast replay -o makes one")
-    with archives.opened(path) as unpacked:
-        experiment = archives.replayable(unpacked, str(path), allow_programs)
-        manifest = unpacked.run.read_manifest()
+    with archives.opened(path) as directory:
+        experiment = archives.replayable(directory, str(path), allow_programs)
+        manifest = directory.read_manifest()
     archives.require_here(manifest, str(path))
-    comparable.require(unpacked.run, str(path))
+    comparable.require(directory, str(path))
     return experiment, manifest
 
 

@@ -9,17 +9,17 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from outcast import __version__, archive, handed_in
+from outcast import archive, handed_in
 from outcast import experiment as reading
 from outcast.api import archives, guest, run_sweep
 from outcast.api.progress import note
-from outcast.archive import Packed, Parts, Record, zips
-from outcast.archive.contents import About, Captures
+from outcast.archive import About, Packed, zips
+from outcast.archive.contents import Captures
 from outcast.errors import ConfigError, InputError, RunError, without_folder
 from outcast.experiment import Source
 from outcast.experiment.parts import files_of
@@ -119,37 +119,44 @@ def pack_sweep(
     archives.require_choices(captures, license_url)
     sweep = SweepDirectory(Path(directory))
     collected = packing.collect(sweep, runs, captures)
-    record = Record(outcast=__version__, captures=captures, guest=False, sweep=True, files={})
     experiment = sweep.read_experiment()
     manifests = list(collected.manifests.values())
     count = len(manifests)
     results = dataset.load(sweep.path)
     points = groups.summarize(groups.agreeing(results.runs), groups.default_by(results), (), "mean")
     notes = (*collected.notes, *groups.remarks_on_trends(points))
-    about = About(
-        title=f"Sweep {experiment.name} of outcast, {count} runs",
-        description=" ".join((_DESCRIPTION.format(collected.whole, count), *notes)),
-        usage="",
-        date_s=max(sweep.run(name).manifest.stat().st_mtime for name in collected.manifests),
-        license_url=license_url,
-    )
+    all_claims = [_MEANS, *claims]
     with archives.scratch_folder() as scratch:
-        draft, folder = scratch / "draft.zip", scratch / "unpacked"
-        archive.put(draft, collected.parts, about, record)
-        folder.mkdir()
-        archive.unpack_sweep(draft, folder)
-        times_s, written = _tried([_MEANS, *claims], folder, scratch)
-        rows = list(zip([_MEANS, *claims], times_s, strict=True))
-        usage = _usage(Path(file).name, rows, manifests)
-        parts = Parts(collected.parts.members | written, collected.parts.known)
-        members = archive.put(Path(file), parts, replace(about, usage=usage), record)
-    return Packed(Path(file), members, (), notes)
+        _lay_out(collected.members, folder := scratch / "laid-out")
+        times_s, written = _tried(all_claims, folder, scratch)
+        about = About(
+            title=f"Sweep {experiment.name} of outcast, {count} runs",
+            description=" ".join((_DESCRIPTION.format(collected.whole, count), *notes)),
+            usage=_usage(Path(file).name, zip(all_claims, times_s, strict=True), manifests),
+            license_url=license_url,
+        )
+        date_s = max(sweep.run(name).manifest.stat().st_mtime for name in collected.manifests)
+        members = {**collected.members, **written}
+        number = archive.put(Path(file), members, about, captures, date_s, is_sweep=True)
+    return Packed(Path(file), number, (), notes)
 
 
 _DESCRIPTION = (
     "An experiment on Linux's own TCP in an emulated network, run with other values and seeds. "
     "{} of {} runs are there whole, all others with results and the hashes of their captures."
 )
+
+
+def _lay_out(members: zips.Members, folder: Path) -> None:
+    """Makes the folder that the archive will unpack to."""
+    for name, content in members.items():
+        zips.require_name(name)
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            target.write_bytes(content)
+        else:
+            shutil.copy(content, target)
 
 
 def _tried(
@@ -185,10 +192,10 @@ def _tried(
     return times_s, written
 
 
-def _usage(file: str, rows: Sequence[tuple[Claim, float]], manifests: Sequence[Manifest]) -> str:
+def _usage(file: str, rows: Iterable[tuple[Claim, float]], manifests: Sequence[Manifest]) -> str:
     """The end of README.txt: each claim with its command and its time."""
-    each_s = sum(sum(manifest.wall_s.values()) for manifest in manifests) / len(manifests)
     count = len(manifests)
+    each_s = sum(sum(manifest.wall_s.values()) for manifest in manifests) / count
     lines = [
         f"{number}. {claim.text}\n   {claim.command}\n   {_time(seconds)}, "
         f"gave {archive.CLAIMS}/claim-{number}*"
@@ -201,10 +208,9 @@ def _usage(file: str, rows: Sequence[tuple[Claim, float]], manifests: Sequence[M
         f"{number}. {words} {count} runs, made again and compared\n"
         f"   outcast replay {shlex.quote(file)} --runs {count_words}\n"
         f"   {_time(each_s * made)} one by one"
-        for number, (words, count_words, made) in enumerate(again, len(rows) + 1)
+        for number, (words, count_words, made) in enumerate(again, len(lines) + 1)
     ]
-    table = "\n".join(lines)
-    return _USAGE.format(table=table)
+    return _USAGE.format(table="\n".join(lines))
 
 
 def _time(seconds: float) -> str:

@@ -81,12 +81,12 @@ def trace(
     if directory is None and known and set(names) <= set(known):
         return KernelTrace(runs.open_run(path), known, None)
     wanted = (*known, *(event for event in names if event not in known))
-    with archives.opened(path) as unpacked, archives.scratch_folder() as scratch:
+    with archives.opened(path) as earlier, archives.scratch_folder() as scratch:
         target = scratch / "again" if directory is None else Path(directory)
         again = archives.Again(
             scratch, target, allow_programs, progress, draw=directory is not None, events=wanted
         )
-        explanation = archives.make_again(unpacked, str(source), again)
+        explanation = archives.make_again(earlier, str(source), again)
         if not explanation.equal and directory is not None:
             shutil.rmtree(target, ignore_errors=True)
         archives.require_same(str(source), explanation, ", so there are no tables")

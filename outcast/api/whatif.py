@@ -11,7 +11,6 @@ import polars as pl
 
 from outcast import files
 from outcast.api import archives, comparable, runs
-from outcast.archive import Unpacked
 from outcast.errors import ConfigError, InputError, UntrustedError
 from outcast.experiment.engine import properties
 from outcast.records import replay as comparing
@@ -98,9 +97,9 @@ def what_if(
         OutcastError: the run failed, as in `run`.
     """
     path = files.nameable(Path(source))
-    with archives.opened(path) as unpacked, archives.scratch_folder() as scratch:
-        factual = Record(unpacked.run)
-        _require_here(unpacked, str(source))
+    with archives.opened(path) as earlier, archives.scratch_folder() as scratch:
+        factual = Record(earlier)
+        _require_here(earlier, str(source))
         changes, own, from_ns = _changes(factual, path.name, wanted, lose, noise)
         target = _default_folder(path, changes, own) if directory is None else Path(directory)
         if path.resolve() in target.resolve().parents:
@@ -114,24 +113,23 @@ def what_if(
             interventions=changes,
             on_analysed=lambda made: _compare(factual, made, changes, from_ns, str(source)),
         )
-        archives.make_again(unpacked, str(source), again)
+        archives.make_again(earlier, str(source), again)
     made = runs.open_run(target)
     record = made.directory.read_whatif()
     assert record is not None
     return Counterfactual(made, record)
 
 
-def _require_here(unpacked: Unpacked, source: str) -> None:
+def _require_here(directory: RunDirectory, source: str) -> None:
     """Raises InputError if the run cannot be made again here, with tables to compare."""
-    manifest = unpacked.run.read_manifest()
+    manifest = directory.read_manifest()
     if not properties(manifest.engine).virtual_clock:
         raise InputError(
             f"{source}: ran in real time, so it cannot be made again; allowed are runs of the "
             "virtual engine"
         )
-    if unpacked.guest is None:
-        archives.require_here(manifest, source)
-    comparable.require(unpacked.run, source)
+    archives.require_here(manifest, source)
+    comparable.require(directory, source)
 
 
 def _changes(

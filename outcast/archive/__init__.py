@@ -4,8 +4,7 @@
 README.txt    what this is, and the commands that replay it
 outcast.json  this module's Record: the format's version, and the hash of every file
 run/          the run's directory (outcast.records.run_directory)
-guest/        if asked for, what the guest was made of (outcast.engines.guest.packed)
-sweep/        in place of both, a sweep's folder (outcast.sweep.packing)
+sweep/        in its place, a sweep's folder (outcast.sweep.packing)
 claims/       beside a sweep, what the commands of its claims printed and drew
 ```
 
@@ -15,9 +14,8 @@ docs/archive.md describes the format for readers that do not have this program.
 from __future__ import annotations
 
 import os
-import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +23,7 @@ from typing import Literal
 
 from outcast import __version__, handed_in
 from outcast.archive import contents, zips
-from outcast.archive.contents import About, Captures
+from outcast.archive.contents import Captures
 from outcast.errors import InputError
 from outcast.experiment.engine import properties
 from outcast.records import kept_captures
@@ -37,16 +35,18 @@ RECORD = "outcast.json"
 RUN = "run"
 SWEEP = "sweep"
 CLAIMS = "claims"
-GUEST = "guest"
 
 
 class Record(handed_in.Versioned):
-    """outcast.json: what is in the archive."""
+    """outcast.json: what is in the archive.
+
+    `guest` is true only in archives of earlier versions; what they have of a guest is not used.
+    """
 
     format: int = 3
-    outcast: str
+    outcast: str = __version__
     captures: Literal["keep", "hashes"]
-    guest: bool
+    guest: bool = False
     sweep: bool = False
     files: dict[handed_in.FileName, str]
 
@@ -69,27 +69,35 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Unpacked:
-    """An archive that was unpacked, with every hash compared.
+class About:
+    """The text of README.txt: a title, a description, the commands, and an address of a license."""
 
-    `guest` is the folder of what the guest was made of; None if the archive has none.
-    """
+    title: str
+    description: str
+    usage: str
+    license_url: str | None
 
-    run: RunDirectory
-    guest: Path | None
+    def text(self) -> str:
+        """The file's text."""
+        terms = f"License: {self.license_url}\n\n" if self.license_url is not None else ""
+        description = textwrap.fill(self.description, 90)
+        return f"{self.title}\n\n{description}\n\n{terms}{_WITHOUT_OUTCAST}\n{self.usage}"
+
+
+_WITHOUT_OUTCAST = """\
+Without outcast: captures (*.pcap) open in Wireshark and tcpdump, tables (*.parquet) in any reader
+of Apache Parquet, all other files as text or in a browser. manifest.json of a run says what ran, on
+what and with which settings; config.yaml is the experiment, summary.json what the analysis found.
+outcast.json has the SHA-256 of every file.
+"""
 
 
 def write(
-    path: Path,
-    directory: RunDirectory,
-    captures: Captures,
-    guest: Mapping[str, Path | bytes],
-    license_url: str | None,
+    path: Path, directory: RunDirectory, captures: Captures, license_url: str | None
 ) -> Packed:
     """Writes the archive of a finished run, whole or not at all.
 
-    The same run gives the same bytes with the same version of outcast and of zlib. `guest` has the
-    files of the guest by their names in its folder.
+    The same run gives the same bytes with the same version of outcast and of zlib.
 
     Raises:
         InputError: it is no finished run, or one of its files was changed or removed.
@@ -97,75 +105,45 @@ def write(
     """
     collected = contents.collect(directory, captures)
     manifest = collected.manifest
-    parts = Parts({}, {})
-    parts.add(f"{RUN}/", collected, directory)
-    parts.members.update({f"{GUEST}/{name}": content for name, content in guest.items()})
     notes = _notes(directory, manifest, captures)
     about = About(
         title=f"Run {manifest.name} of outcast, seed {manifest.seed}",
         description=" ".join((_DESCRIPTION, *notes)),
         usage=_USAGE,
-        date_s=directory.manifest.stat().st_mtime,
         license_url=license_url,
     )
-    record = Record(outcast=__version__, captures=captures, guest=bool(guest), files={})
-    count = put(path, parts, about, record)
+    members = collected.members(f"{RUN}/", directory)
+    count = put(path, members, about, captures, directory.manifest.stat().st_mtime)
     return Packed(path, count, collected.left_out, notes)
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The content of an archive.
-
-    `members` maps names in the archive to contents, or to the files that have them; `known` has the
-    SHA-256 of members where it is known.
-    """
-
-    members: dict[str, Path | bytes]
-    known: dict[str, str]
-
-    def add(self, prefix: str, collected: contents.Contents, directory: RunDirectory) -> None:
-        """Adds what was collected of a run, under names that begin with `prefix`."""
-        self.members.update({f"{prefix}{name}": file for name, file in collected.files.items()})
-        self.members[f"{prefix}manifest.json"] = collected.manifest_text(directory)
-        self.known.update({f"{prefix}{name}": h for name, h in collected.manifest.files.items()})
-
-
-def put(path: Path, parts: Parts, about: About, record: Record) -> int:
+def put(
+    path: Path,
+    members: zips.Members,
+    about: About,
+    captures: Captures,
+    date_s: float,
+    *,
+    is_sweep: bool = False,
+) -> int:
     """Writes an archive with its README and its record; how many files it has.
 
-    Raises:
-        InputError: a file has a name that no archive can have, they are too many or too large, or
-            one has changed meanwhile.
-        OSError: a file cannot be read, or the archive cannot be written.
+    `date_s` is the time of all files, in seconds of Unix time. Raises as `zips.write_recorded`.
     """
-    members = {**parts.members, README: _readme(about, parts.members).encode()}
-    if len(members) > zips.MOST_FILES:
-        raise InputError(f"{path}: {len(members)} files; an archive holds {zips.MOST_FILES}")
-    for name in members:
-        zips.require_name(name)
-    known = parts.known
-    hashes = {name: known.get(name) or zips.digest(members[name]) for name in sorted(members)}
-    whole = record.model_copy(update={"files": hashes})
-    members[RECORD] = f"{whole.model_dump_json(indent=1)}\n".encode()
-    zips.write(path, members, zips.day(about.date_s), hashes)
-    return len(members)
-
-
-_WITHIN = re.compile(f"({RUN}|{SWEEP}/runs/[^/]+|{SWEEP}|{CLAIMS})/(.*)")
-
-
-def _within(name: str) -> tuple[str, str]:
-    """A file's folder, as README.txt says it, and its name in there."""
-    found = _WITHIN.fullmatch(name)
-    folder, inner = found.groups() if found else name.split("/", 1) if "/" in name else ("", name)
-    return (f"{SWEEP}/runs/*" if folder.startswith(f"{SWEEP}/") else folder), inner
+    members = {**members, README: about.text().encode()}
+    return zips.write_recorded(
+        path, members, RECORD, Record(captures=captures, sweep=is_sweep, files={}), date_s
+    )
 
 
 _DESCRIPTION = (
     "One experiment on Linux's own TCP in an emulated network, captured packet by packet at a "
     "switch's ports."
 )
+_USAGE = """\
+With outcast: `outcast replay FILE.zip` makes the run again and compares the captures to the
+byte. After unpacking, `outcast inspect run` and `outcast report run` read it.
+"""
 
 
 def _notes(directory: RunDirectory, manifest: Manifest, captures: Captures) -> tuple[str, ...]:
@@ -189,41 +167,12 @@ def _notes(directory: RunDirectory, manifest: Manifest, captures: Captures) -> t
             f"Its guest's kernel was built with {', '.join(map(str, own))}; a replay needs that "
             "kernel."
         )
-    if captures == "hashes" or not all(
-        (directory.path / record.file).exists() for record in manifest.captures
-    ):
+    if captures == "hashes" or kept_captures.not_kept(directory, manifest):
         notes.append("Of its captures there are only the hashes, in run/manifest.json.")
     return tuple(notes)
 
 
-def _readme(about: About, names: Iterable[str]) -> str:
-    kinds = {f"/{RECORD}": "the version of outcast, and the SHA-256 of every file"}
-    for name in names:
-        folder, inner = _within(name)
-        kind = GUEST_PART if folder == GUEST else contents.kind_of(inner)
-        kinds.setdefault(f"{folder}/{kind.pattern}", kind.is_what)
-    width = max(map(len, kinds))
-    rows = "\n".join(f"{pattern:{width}}  {is_what}" for pattern, is_what in sorted(kinds.items()))
-    description = textwrap.fill(about.description, 90)
-    terms = f"License: {about.license_url}\n\n" if about.license_url is not None else ""
-    return f"{about.title}\n\n{description}\n\n{terms}{rows}\n{_WITHOUT_OUTCAST}\n{about.usage}"
-
-
-GUEST_PART = contents.Kind("*", "a part of the guest in which the run took place")
-
-
-_WITHOUT_OUTCAST = """
-Without outcast: captures open in Wireshark and tcpdump, tables (*.parquet) in any reader of
-Apache Parquet, all other files as text or in a browser.
-"""
-
-_USAGE = """\
-With outcast: `outcast replay FILE.zip` makes the run again and compares the captures to the
-byte. After unpacking, `outcast inspect run` and `outcast report run` read it.
-"""
-
-
-def unpack(path: Path, folder: Path) -> Unpacked:
+def unpack(path: Path, folder: Path) -> RunDirectory:
     """Unpacks an archive that somebody handed in into an empty folder, and compares every hash.
 
     Raises:
@@ -234,9 +183,8 @@ def unpack(path: Path, folder: Path) -> Unpacked:
     with _unpacked(path, folder) as record:
         if record.sweep:
             raise _refusal(path, "holds a sweep; only `outcast replay` reads its archive")
-        directory = RunDirectory(folder / RUN)
-        require_whole(directory)
-    return Unpacked(directory, folder / GUEST if record.guest else None)
+        require_whole(directory := RunDirectory(folder / RUN))
+    return directory
 
 
 def unpack_sweep(path: Path, folder: Path) -> Path:
@@ -265,7 +213,7 @@ def _unpacked(path: Path, folder: Path) -> Iterator[Record]:
     zips.unpack(path, folder)
     try:
         record = handed_in.read_model(folder / RECORD, Record)
-        if wrong := contents.broken(folder, RECORD, record.files):
+        if wrong := zips.broken(folder, RECORD, record.files):
             raise _refusal(path, wrong)
         yield record
     except FileNotFoundError as error:

@@ -1,8 +1,7 @@
-"""Says which files of a run's directory go into an archive, and what each file is."""
+"""Says which files of a run's directory go into an archive."""
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,75 +17,6 @@ Captures = Literal["keep", "hashes"]
 
 _DERIVED = (".parquet", ".png", ".html", ".pdf", ".svg")
 _MOST_NAMED = 3
-
-
-@dataclass(frozen=True)
-class Kind:
-    """The meaning of the files whose names in the run's directory match a shell's pattern."""
-
-    pattern: str
-    is_what: str
-
-
-KINDS = tuple(
-    Kind(pattern, is_what)
-    for pattern, is_what in (
-        ("config.yaml", "the experiment, with every default filled in"),
-        ("sweep.yaml", "the sweep: its experiment and its values"),
-        ("networks.json", "networks that came of files of the author's"),
-        ("plan.json", "the planned network, its captures and flows"),
-        (
-            "manifest.json",
-            "what ran, on what, with which settings in effect, and the SHA-256 of every file",
-        ),
-        ("counters.json", "the kernel's counters before and after the flows"),
-        ("summary.json", "what the analysis found"),
-        ("blackout.json", "the periods of a synthetic blackout"),
-        ("rates.json", "rates of links over time, as they were set"),
-        ("log.txt", "the run's progress"),
-        ("report.html", "the report, which opens offline in a browser"),
-        ("captures/*.pcap", "packets at a switch's port, with time stamps in nanoseconds"),
-        ("captures/*.pcap.zst", "a capture, compressed by zstd"),
-        ("flows/*", "logs of senders and receivers, and what the kernel said of their sockets"),
-        ("trace/*.parquet", "a table of events of the guest's kernel"),
-        ("trace/*.json", "which events of the kernel were recorded, and how"),
-        ("samples/*", "sockets and queues over time, as the kernel's messages"),
-        ("programs/*", "a program's files, or what it wrote"),
-        ("modules/*", "the source of a kernel module that the run loaded"),
-        ("sources/*", "a copy of a file that the run was made from"),
-        ("claim-*", "what the command of a claim printed or drew"),
-        ("runs.parquet", "a row for each run of the sweep"),
-        ("run_flows.parquet", "a row for each flow"),
-        ("*.parquet", "a table of the analysis"),
-        ("*.png", "a figure"),
-        ("*.svg", "a figure"),
-        ("*.pdf", "a figure"),
-        ("*.html", "a page"),
-    )
-)
-"""The first kind whose pattern fits is a file's."""
-
-
-def kind_of(name: str) -> Kind:
-    """The kind of a file; `name` is relative to the run's directory."""
-    fitting = (kind for kind in KINDS if fnmatch.fnmatchcase(name, kind.pattern))
-    return next(fitting, Kind(name, "a file that it was made from or that belongs to it"))
-
-
-@dataclass(frozen=True)
-class About:
-    """An archive's description of itself.
-
-    Attributes:
-        usage: the end of README.txt.
-        date_s: when it was made, in seconds of Unix time.
-    """
-
-    title: str
-    description: str
-    usage: str
-    date_s: float
-    license_url: str | None
 
 
 @dataclass(frozen=True)
@@ -108,6 +38,11 @@ class Contents:
             manifest=self.manifest.model_copy(update={"files": hashes}),
             left_out=self.left_out,
         )
+
+    def members(self, prefix: str, directory: RunDirectory) -> dict[str, Path | bytes]:
+        """The files and the manifest, by names that begin with `prefix`."""
+        files = {f"{prefix}{name}": file for name, file in self.files.items()}
+        return {**files, f"{prefix}manifest.json": self.manifest_text(directory)}
 
     def manifest_text(self, directory: RunDirectory) -> bytes:
         """The manifest as its file has it: the run's own one, if nothing in it is other."""
@@ -135,7 +70,7 @@ def collect(directory: RunDirectory, captures: Captures) -> Contents:
         hashes[name] = sha256(directory.path / name)
     if captures == "hashes":
         manifest = _without_captures(directory, manifest)
-        hashes = {name: digest for name, digest in hashes.items() if not _is_capture(name)}
+        hashes = {name: h for name, h in hashes.items() if not name.startswith("captures/")}
     hashes = dict(sorted(hashes.items()))
     return Contents(
         files={name: directory.path / name for name in hashes},
@@ -162,30 +97,6 @@ def require_unchanged(directory: RunDirectory) -> verify.Differences:
     return differences
 
 
-def broken(folder: Path, record: str, hashes: Mapping[str, str]) -> str:
-    """How the files of an unpacked archive differ from its record of them; empty if they do not.
-
-    `record` is the name of the file with the `hashes` of all others.
-
-    Raises:
-        InputError: it holds something that is neither a file nor a folder.
-        OSError: a file cannot be read.
-    """
-    present = {
-        str(file.relative_to(folder)): file
-        for file in handed_in.plain_files(folder)
-        if file != folder / record
-    }
-    for name in sorted({*present, *hashes}):
-        if name not in present:
-            return f"{name} is missing"
-        if name not in hashes:
-            return f"{name} has no hash in {record}"
-        if sha256(present[name]) != hashes[name]:
-            return f"{name} has another hash than {record} says"
-    return ""
-
-
 def listed(names: list[str] | tuple[str, ...]) -> str:
     """The first of these names, and how many more there are."""
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
@@ -197,10 +108,6 @@ def _is_derived(name: str) -> bool:
     if name.startswith(f"{trace.FOLDER}/"):
         return name.endswith((".parquet", ".json"))
     return "/" not in name and (name == "summary.json" or name.endswith(_DERIVED))
-
-
-def _is_capture(name: str) -> bool:
-    return name.startswith("captures/")
 
 
 def _without_captures(directory: RunDirectory, manifest: Manifest) -> Manifest:

@@ -1,8 +1,13 @@
-"""Zip files: written the same to the byte every time, and unpacked though others made them."""
+"""Zip files: written the same to the byte every time, and unpacked though others made them.
+
+Each has a record: a file of JSON with the SHA-256 of all others.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
+import shutil
 import stat
 import struct
 import time
@@ -11,7 +16,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import IO
+
+from pydantic import BaseModel
 
 from outcast import files, handed_in
 from outcast.errors import InputError
@@ -34,56 +40,62 @@ _LEVEL = 6
 _ENCRYPTED = 0x1
 _UNIX = 3
 _PROGRAM, _FILE = 0o755, 0o644
+_FIRST_S = 315_532_800
+"""1980-01-01, the first day that a zip file knows, in seconds of Unix time."""
 _REFUSALS = (
     *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, LookupError),
     *(OverflowError, struct.error),
 )
 """zipfile raises these for a broken file."""
 
-Date = tuple[int, int, int]
-"""Year, month and day. A zip file knows the years 1980 to 2107."""
+Members = Mapping[str, Path | bytes]
+"""Contents, or the files that have them, by their names in an archive."""
 
 
-def write(
-    path: Path, members: Mapping[str, Path | bytes], date: Date, known: Mapping[str, str]
-) -> None:
-    """Writes a zip file, whole or not at all. A member is a program if its file is one.
+def write_recorded(
+    path: Path,
+    members: Members,
+    record_name: str,
+    record: BaseModel,
+    date_s: float,
+    most_bytes: int | None = None,
+) -> int:
+    """Writes a zip file, whole or not at all; how many files it has.
 
-    The same members and the same date give the same bytes with the same zlib. The time of every
-    member is noon, so that the day is right in most zones. `known` has the SHA-256 of members, as
-    the archive says it; a file that is written with another one has changed meanwhile.
+    Its last file is the record, to which `files` is added: the SHA-256 of every other file. The
+    same members, record and day give the same bytes with the same zlib. The time of every member is
+    noon, so that the day is right in most zones. `most_bytes` is the limit for its size.
 
     Raises:
-        InputError: a file has changed, or `unpack` would refuse the zip file.
+        InputError: a file has a name that no archive can have, or they are too many or too large.
         OSError: a file cannot be read or the zip file not be written; the error names the file.
     """
+    date = time.gmtime(max(date_s, _FIRST_S))[:3]
     with files.writing(path) as stream:
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
-            for name in sorted(members):
-                written = _add(archive, name, members[name], date)
-                if known.get(name, written) != written:
-                    raise InputError(f"{name}: changed while it was packed; pack it again")
+            hashes = {name: _add(archive, name, members[name], date) for name in sorted(members)}
+            whole = record.model_copy(update={"files": hashes})
+            _add(archive, record_name, f"{whole.model_dump_json(indent=1)}\n".encode(), date)
         size = stream.tell()
-        try:
-            _members(archive.infolist(), size, MOST_BYTES)
-            if size - archive.start_dir > MOST_LIST_BYTES:
-                raise InputError(f"its list of files has over {MOST_LIST_BYTES >> 20} MiB")
-        except InputError as error:
-            raise InputError(f"no verb would read the archive of this: {error}") from None
+        _members(archive.infolist(), size, MOST_BYTES)
+        if most_bytes is not None and size > most_bytes:
+            largest = max(archive.infolist(), key=lambda info: info.file_size)
+            raise InputError(
+                f"packed it has {size} bytes; allowed are {most_bytes}; its largest file is "
+                f"{largest.filename} with {largest.file_size} bytes"
+            )
+    return len(members) + 1
 
 
-def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: Date) -> str:
-    """Adds a member. Returns the SHA-256 of what was written."""
-    info = zipfile.ZipInfo(name, (*date, 12, 0, 0))
+def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: tuple[int, ...]) -> str:
+    """Adds a member, a program if its file is one. Returns the SHA-256 of what was written."""
+    info = zipfile.ZipInfo(name, (date[0], date[1], date[2], 12, 0, 0))
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = _UNIX
     is_program = isinstance(content, Path) and bool(content.stat().st_mode & stat.S_IXUSR)
     info.external_attr = (stat.S_IFREG | (_PROGRAM if is_program else _FILE)) << 16
-    if isinstance(content, bytes):
-        archive.writestr(info, content, compresslevel=_LEVEL)
-        return hashlib.sha256(content).hexdigest()
     digest = hashlib.sha256()
-    with handed_in.opened(content) as source:
+    with io.BytesIO(content) if isinstance(content, bytes) else handed_in.opened(content) as source:
         # Known beforehand, because a file above 2 GiB needs another header.
         info.file_size = source.seek(0, 2)
         source.seek(0)
@@ -94,17 +106,23 @@ def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: Date)
     return digest.hexdigest()
 
 
-def digest(content: Path | bytes) -> str:
-    """The SHA-256 of what a member will hold."""
-    if isinstance(content, Path):
-        return files.sha256(content)
-    return hashlib.sha256(content).hexdigest()
+def broken(folder: Path, record_name: str, hashes: Mapping[str, str]) -> str:
+    """How the files of an unpacked archive differ from its record of them; empty if they do not.
 
-
-def day(time_s: float) -> Date:
-    """The day of a time, or 1980-01-01, the first that a zip file knows."""
-    date = time.gmtime(max(time_s, 315_532_800))
-    return date.tm_year, date.tm_mon, date.tm_mday
+    Raises:
+        InputError: it holds something that is neither a file nor a folder.
+        OSError: a file cannot be read.
+    """
+    present = {str(file.relative_to(folder)): file for file in handed_in.plain_files(folder)}
+    present.pop(record_name, None)
+    for name in sorted({*present, *hashes}):
+        if name not in present:
+            return f"{name} is missing"
+        if name not in hashes:
+            return f"{name} has no hash in {record_name}"
+        if files.sha256(present[name]) != hashes[name]:
+            return f"{name} has another hash than {record_name} says"
+    return ""
 
 
 class _Bounded(BufferedReader):
@@ -143,9 +161,9 @@ def unpack(path: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         with stream, zipfile.ZipFile(stream) as archive:
             for info in _members(archive.infolist(), path.stat().st_size, most_bytes):
                 target = folder / info.filename
-                _make_folder(target.parent)
-                with archive.open(info) as source:
-                    _copy(source, target)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(info) as source, target.open("xb") as sink:
+                    shutil.copyfileobj(source, sink, _BLOCK_BYTES)
                 if info.external_attr >> 16 & stat.S_IXUSR:
                     target.chmod(_PROGRAM)
     except InputError as error:
@@ -176,8 +194,10 @@ def _members(
         if info.filename in seen:
             raise InputError(f"{info.filename}: is there twice")
         seen.add(info.filename)
-    folders = {folder for name in seen for folder in PurePosixPath(name).parents}
+    folders = {str(folder) for name in seen for folder in PurePosixPath(name).parents}
     _require_few(len(seen) + len(folders))
+    if both := folders & seen:
+        raise InputError(f"{min(both)}: is a file and a folder")
     size = sum(info.file_size for info in members)
     most = min(most_bytes, max(ALWAYS_BYTES, MOST_EXPANSION * archive_bytes))
     if size > most:
@@ -195,12 +215,11 @@ def _require_plain(info: zipfile.ZipInfo) -> None:
     # zipfile cuts a name off at a null character.
     require_name(info.orig_filename)
     kind = stat.S_IFMT(info.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG):
-        raise InputError(f"{info.filename}: is no regular file; allowed are only these")
-    if info.flag_bits & _ENCRYPTED:
-        raise InputError(f"{info.filename}: is encrypted; allowed are files without a password")
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise InputError(f"{info.filename}: allowed are the methods stored and deflated")
+    is_known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    if kind not in (0, stat.S_IFREG) or info.flag_bits & _ENCRYPTED or not is_known:
+        raise InputError(
+            f"{info.filename}: allowed are regular files without a password, stored or deflated"
+        )
 
 
 def require_name(name: str) -> None:
@@ -215,21 +234,3 @@ def require_name(name: str) -> None:
     if not is_plain or not is_short or max(len(part.encode()) for part in parts) > LONGEST_PART:
         short = ascii(name if len(name) <= 60 else f"{name[:57]}...")
         raise InputError(f"{short}: allowed are plain names of files within the archive")
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{folder.name!a}: is a file and a folder") from None
-
-
-def _copy(source: IO[bytes], target: Path) -> None:
-    try:
-        with target.open("xb") as sink:
-            while block := source.read(_BLOCK_BYTES):
-                sink.write(block)
-    except (FileExistsError, IsADirectoryError):
-        raise InputError(f"{target.name!a}: is a file and a folder") from None
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(target)) from None

@@ -12,7 +12,6 @@ make the captures again, so none has to be handed in.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,7 @@ class Record(handed_in.Versioned):
     """submission.json."""
 
     format: int = 1
-    outcast: str
+    outcast: str = __version__
     files: dict[handed_in.FileName, str]
 
 
@@ -82,30 +81,18 @@ def write(folder: Folder, path: Path) -> Packed:
             if file in collected.files
         }
         members[f"{RUNS}/{name}/manifest.json"] = collected.manifest_text(directory)
-    for name in members:
-        zips.require_name(name)
-    hashes = {name: zips.digest(content) for name, content in sorted(members.items())}
-    record = Record(outcast=__version__, files=hashes)
-    members[RECORD] = f"{record.model_dump_json(indent=1)}\n".encode()
-    # Written beside its place first, because only then its size is known.
-    trial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        zips.write(trial, members, zips.day(folder.answers.stat().st_mtime), hashes)
-        size, most = trial.stat().st_size, most_bytes(handout.questions)
-        if size > most:
-            largest = max(members, key=lambda name: _size(members[name]))
-            raise InputError(
-                f"{folder.path}: packed it has {size} bytes; allowed are {most}; its largest file "
-                f"is {largest} with {_size(members[largest])} bytes"
-            )
-        trial.replace(path)
-    finally:
-        trial.unlink(missing_ok=True)
-    return Packed(path, size, len(members), tuple(runs))
-
-
-def _size(content: Path | bytes) -> int:
-    return len(content) if isinstance(content, bytes) else content.stat().st_size
+        count = zips.write_recorded(
+            path,
+            members,
+            RECORD,
+            Record(files={}),
+            folder.answers.stat().st_mtime,
+            most_bytes(handout.questions),
+        )
+    except InputError as error:
+        raise InputError(f"{folder.path}: {error}") from None
+    return Packed(path, path.stat().st_size, count, tuple(runs))
 
 
 def unpack(path: Path, folder: Path, most: int = MOST_BYTES) -> None:
@@ -133,7 +120,7 @@ def require_whole(folder: Path) -> None:
     """Raises InputError if an unpacked submission is not as `write` made it."""
     try:
         record = handed_in.read_model(folder / RECORD, Record)
-        wrong = contents.broken(folder, RECORD, record.files)
+        wrong = zips.broken(folder, RECORD, record.files)
     except FileNotFoundError:
         wrong = f"has no {RECORD}"
     except InputError as error:

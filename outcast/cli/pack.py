@@ -6,7 +6,6 @@ from typing import Literal, cast
 import click
 
 from outcast.cli import shared, terminal
-from outcast.errors import ConfigError
 
 
 @shared.verb(
@@ -24,10 +23,6 @@ from outcast.errors import ConfigError
     type=shared.Choice(["keep", "hashes"]),
     default="keep",
 )
-@shared.flag(
-    "--with-guest",
-    "Add the guest in which the run took place, some 50 MB: a replay then needs only outcast.",
-)
 @shared.option(
     "--license URL",
     "Where the license stands under which you give the archive away.",
@@ -42,7 +37,6 @@ def command(
     directory: Path,
     output: Path,
     captures: str,
-    with_guest: bool,
     license_url: str | None,
     runs: str | None,
     claims: Path | None,
@@ -57,8 +51,6 @@ def command(
 
     kept = cast(Literal["keep", "hashes"], captures)
     if sweep_archives.is_sweep(directory):
-        if with_guest:
-            raise ConfigError("--with-guest: is of a run; allowed is outcast pack DIR/runs/NAME")
         packed = sweep_archives.pack_sweep(
             directory,
             output,
@@ -69,9 +61,7 @@ def command(
         )
     else:
         shared.require_no_sweep({"--runs": runs, "--claims": claims}, directory)
-        packed = archives.pack(
-            directory, output, captures=kept, with_guest=with_guest, license_url=license_url
-        )
+        packed = archives.pack(directory, output, captures=kept, license_url=license_url)
     for text in packed.notes:
         shared.note(text)
     if packed.left_out:

@@ -89,7 +89,7 @@ def _earlier(path: Path, chosen: Planned, stack: ExitStack) -> RunDirectory:
     from outcast.api import archives, making
     from outcast.records import kept_captures, replay
 
-    earlier = stack.enter_context(archives.opened(path)).run
+    earlier = stack.enter_context(archives.opened(path))
     kept_captures.digests(earlier)
     replay.require_comparable(earlier, making.resolve(chosen, progress=True))
     return earlier

@@ -230,7 +230,7 @@ class PngPath(click.Path):
 
 allow_programs = flag(
     "--allow-programs",
-    "Let programs, kernel modules and the guest of the run start here, with your rights.",
+    "Let programs and kernel modules of the run start here, with your rights.",
 )
 
 _FORM = "How to print: a table for people, csv or json for programs."

@@ -28,7 +28,6 @@ from outcast.engines import (
 )
 from outcast.engines.guest import boot, code, helpers, init, world
 from outcast.engines.guest.console import GuestResult
-from outcast.engines.guest.packed import Guest
 from outcast.engines.guest.world import World
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
@@ -61,20 +60,17 @@ class VirtualEngine:
     name: EngineName = "virtual"
 
     def __init__(
-        self, guest: Guest | None = None, interventions: Interventions | None = None
+        self, kernel: Kernel | None = None, interventions: Interventions | None = None
     ) -> None:
-        """An engine.
-
-        Without a guest of an earlier run, it takes the one that the experiment asks for.
-        """
-        self._guest = guest
+        """An engine. Without an earlier run's kernel, it boots the one that is asked for."""
+        self._earlier = kernel
         self._interventions = interventions
 
     def require(self, experiment: Experiment, plan: Plan) -> None:
         """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
         processor.require()
         kernel = self._kernel(experiment)
-        sees = self._world() or root_of(experiment)
+        sees = root_of(experiment)
         lacking = Lacking()
         if sees.is_host:
             lacking.note(doctor.require_programs)
@@ -140,10 +136,10 @@ class VirtualEngine:
         """Prepares what a run's guest sees; the plan, with a command's folder as it is seen."""
         plan = directory.read_plan()
         if plan.command is None:
-            return self._world() or world_of(experiment, kernel), plan
-        programs.require_command(plan.command, self._world() or root_of(experiment))
+            return world_of(experiment, kernel), plan
+        programs.require_command(plan.command, root_of(experiment))
         folder = plan.command.folder
-        sees = self._world() or world_of(experiment, kernel, (folder,))
+        sees = world_of(experiment, kernel, (folder,))
         if not sees.is_host:
             sees = replace(sees, folder=Path(folder))
             plan = replace(plan, command=replace(plan.command, folder=init.FOLDER))
@@ -151,10 +147,7 @@ class VirtualEngine:
         return sees, plan
 
     def _kernel(self, experiment: Experiment) -> Kernel:
-        return kernel_of(experiment) if self._guest is None else self._guest.kernel
-
-    def _world(self) -> World | None:
-        return None if self._guest is None else self._guest.world
+        return kernel_of(experiment) if self._earlier is None else self._earlier
 
 
 def _boot(

@@ -11,7 +11,6 @@ from outcast.experiment import Experiment, load_resolved
 from outcast.records import packet_words
 from outcast.records.kept_captures import (
     COMPRESSED,
-    digest,
     digests,
     first_stamp_ns,
     is_kept,
@@ -188,16 +187,11 @@ def require_equal(first: RunDirectory, other: RunDirectory) -> int:
 def explain(first: RunDirectory, other: RunDirectory) -> Explanation:
     """Finds where two runs part, by virtual time, and what can have caused it.
 
-    A capture that was kept is hashed again, because others may have handed it in.
-
-    Raises InputError: one of the two is not the directory of a finished run, a capture is
-    broken, or it is not the one that the manifest has the hash of.
+    Raises InputError: one of the two is not the directory of a finished run, or a capture is
+    broken.
     """
     runs = [(directory, directory.read_manifest()) for directory in (first, other)]
-    here, there = (
-        {**digests(directory, manifest), **_digests_again(directory, manifest)}
-        for directory, manifest in runs
-    )
+    here, there = (digests(directory, manifest) for directory, manifest in runs)
     both = sorted(set(here) & set(there))
     different = tuple(name for name in both if here[name] != there[name])
     kept = [name for name in different if is_kept(first.path / name) and is_kept(other.path / name)]
@@ -212,25 +206,6 @@ def explain(first: RunDirectory, other: RunDirectory) -> Explanation:
         first=_first_of_all(runs, kept, [path for path in paths if is_kept(path)]),
         manifests=tuple(_manifests_differ(runs[0][1], runs[1][1])),
     )
-
-
-def _digests_again(directory: RunDirectory, manifest: Manifest) -> dict[str, str]:
-    """The SHA-256 of every capture that was kept, as it is now.
-
-    Raises InputError: a file is not the one that the manifest has the hash of.
-    """
-    again = {}
-    for record in manifest.captures:
-        name = record.file.removesuffix(COMPRESSED)
-        path = directory.path / name
-        if not is_kept(path):
-            continue
-        again[name] = digest(path)
-        if manifest.files.get(name) not in (None, again[name]):
-            raise InputError(
-                f"{path}: was changed after the run, because manifest.json has another hash of it"
-            )
-    return again
 
 
 def _first_of_all(

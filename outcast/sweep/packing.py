@@ -15,14 +15,12 @@ from typing import Any
 import polars as pl
 
 from outcast import archive
-from outcast.archive import Parts, contents
-from outcast.engines import own_modules
+from outcast.archive import contents, zips
 from outcast.errors import ConfigError, InputError
 from outcast.experiment.engine import properties
-from outcast.files import sha256
 from outcast.handed_in import plain_files
 from outcast.records import kept_captures
-from outcast.records.run_directory import Manifest, RunDirectory
+from outcast.records.run_directory import Manifest
 from outcast.records.tables import refusing
 from outcast.sweep import dataset, own_files, state, store
 from outcast.sweep.dataset import Dataset
@@ -52,7 +50,7 @@ class Collected:
     `notes` are sentences for whoever gets the archive.
     """
 
-    parts: Parts
+    members: zips.Members
     manifests: Mapping[str, Manifest]
     whole: int
     notes: tuple[str, ...]
@@ -74,7 +72,7 @@ def collect(directory: SweepDirectory, whole: int | None, captures: contents.Cap
             f"({contents.listed(lacking)}); allowed is a whole sweep: --resume makes them"
         )
     chosen = set(whole_runs(sweep.planned, len(sweep.planned) if whole is None else whole))
-    parts = Parts({}, {})
+    members: dict[str, Path | bytes] = {}
     manifests = {}
     for point in sweep.planned:
         run = directory.run(point.name)
@@ -84,12 +82,12 @@ def collect(directory: SweepDirectory, whole: int | None, captures: contents.Cap
             collected = collected.without(
                 lambda name: name.startswith(_LARGE) or name in _TABLES or name.endswith(_PICTURES)
             )
-        parts.add(f"{archive.SWEEP}/runs/{point.name}/", collected, run)
+        members |= collected.members(f"{archive.SWEEP}/runs/{point.name}/", run)
         manifests[point.name] = collected.manifest
     for path in _files_of_all(directory, sweep):
-        parts.members[f"{archive.SWEEP}/{path.relative_to(directory.path)}"] = path
-    notes = _notes(sweep, manifests, any("/captures/" in name for name in parts.members))
-    return Collected(parts, manifests, len(chosen), notes)
+        members[f"{archive.SWEEP}/{path.relative_to(directory.path)}"] = path
+    notes = _notes(sweep, manifests, any("/captures/" in name for name in members))
+    return Collected(members, manifests, len(chosen), notes)
 
 
 def _files_of_all(directory: SweepDirectory, sweep: State) -> list[Path]:
@@ -191,8 +189,7 @@ def compare(
 ) -> Compared:
     """Compares these runs of two sweeps: captures by their hashes, then all values of the tables.
 
-    So are copies of the user's files, but for a network's, which a replay does not keep. The tables
-    `stored` there are compared with the files of all runs there.
+    The tables `stored` there are compared with the files of all runs there.
 
     Raises InputError: a run or a table cannot be read.
     """
@@ -205,21 +202,12 @@ def compare(
         old, new = (kept_captures.digests(each.run(name)) for each in (there, here))
         captures += len(old)
         differing += _unequal(name, old, new)
-        copies, own = (_copies(each.run(name)) for each in (there, here))
-        differing += _unequal(name, {file: copies.get(file) for file in own}, own)
         rows = [_rows(each, name) for each in (before, now)]
         values += len(rows[0])
         differing += _unequal(name, *rows)
     # A value that differs from both is told once.
     once = {(each.run, each.key): each for each in differing}
     return Compared(captures, values, tuple(once.values()))
-
-
-def _copies(run: RunDirectory) -> dict[str, str]:
-    """The SHA-256 of each copy of a user's file that a run keeps, by its name in the run."""
-    folders = [run.sources, run.path / own_modules.FOLDER]
-    files = [file for folder in folders if folder.exists() for file in plain_files(folder)]
-    return {str(file.relative_to(run.path)): sha256(file) for file in files}
 
 
 def _unlike_runs(stored: Dataset, own: Dataset) -> list[Differing]:

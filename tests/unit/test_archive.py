@@ -7,12 +7,12 @@ import shutil
 import stat
 import struct
 import zipfile
-from datetime import date
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 import outcast
 from outcast import archive
@@ -38,9 +38,13 @@ def run(golden, tmp_path) -> RunDirectory:
     return RunDirectory(shutil.copytree(golden, tmp_path / "run"))
 
 
+class Hashes(BaseModel):
+    files: dict[str, str] = {}
+
+
 def unpacked(file: Path, folder: Path) -> RunDirectory:
     folder.mkdir()
-    return archive.unpack(file, folder).run
+    return archive.unpack(file, folder)
 
 
 # What is in an archive.
@@ -80,7 +84,6 @@ def test_dates_and_modes_are_fixed(run, tmp_path):
         infos = packed.infolist()
         assert {info.date_time for info in infos} == {(2026, 11, 22, 12, 0, 0)}
         assert {info.external_attr >> 16 for info in infos} == {stat.S_IFREG | 0o644}
-        assert [info.filename for info in infos] == sorted(info.filename for info in infos)
     os.utime(run.manifest, (0, 0))
     with zipfile.ZipFile(outcast.pack(run.path, tmp_path / "run.zip").path) as packed:
         assert packed.infolist()[0].date_time == (1980, 1, 1, 12, 0, 0)
@@ -91,7 +94,7 @@ def test_a_program_stays_one_that_can_be_executed(tmp_path):
         (tmp_path / name).write_text("x")
         (tmp_path / name).chmod(mode)
     members = {"app": tmp_path / "app", "page": tmp_path / "page", "text": b"x"}
-    zips.write(tmp_path / "a.zip", members, (2026, 1, 1), {})
+    zips.write_recorded(tmp_path / "a.zip", members, "files.json", Hashes(), 1e9)
     zips.unpack(tmp_path / "a.zip", tmp_path / "in")
     modes = {name: (tmp_path / "in" / name).stat().st_mode & 0o111 for name in members}
     assert modes == {"app": 0o111, "page": 0, "text": 0}
@@ -143,23 +146,6 @@ def test_a_changed_run_is_refused(name, what, run, tmp_path):
     else:
         path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(InputError, match=f"{name}: {what}"):
-        outcast.pack(run.path, tmp_path / "run.zip")
-    assert not (tmp_path / "run.zip").exists()
-
-
-# Whole, or not written.
-
-
-def test_a_file_that_changes_while_it_is_packed_is_no_archive(run, tmp_path, monkeypatch):
-    add = zips._add
-
-    def changing(archive, name, content, date):
-        if name == "run/counters.json":
-            content.write_text("{}")
-        return add(archive, name, content, date)
-
-    monkeypatch.setattr(zips, "_add", changing)
-    with pytest.raises(InputError, match=r"^run/counters\.json: changed while it was packed"):
         outcast.pack(run.path, tmp_path / "run.zip")
     assert not (tmp_path / "run.zip").exists()
 
@@ -234,7 +220,7 @@ def test_a_huge_list_of_files_is_not_read(tmp_path, monkeypatch):
 def test_other_ways_of_compressing(method, tmp_path):
     with zipfile.ZipFile(tmp_path / "other.zip", "w", method) as target:
         target.writestr("a", b"x" * 1000)
-    assert "stored and deflated" in refused(tmp_path / "other.zip", tmp_path / "folder")
+    assert "stored or deflated" in refused(tmp_path / "other.zip", tmp_path / "folder")
 
 
 def test_passwords(tmp_path):
@@ -243,7 +229,7 @@ def test_passwords(tmp_path):
     for at in (data.index(b"PK\x03\x04") + 6, data.index(b"PK\x01\x02") + 8):
         data[at] |= 1
     file.write_bytes(data)
-    assert "a: is encrypted" in refused(file, tmp_path / "folder")
+    assert "without a password" in refused(file, tmp_path / "folder")
 
 
 @pytest.mark.parametrize(
@@ -332,7 +318,7 @@ def test_damaged_archives_are_refused_or_whole(data, small, tmp_path_factory):
         st.binary(max_size=300),
         max_size=8,
     ),
-    day=st.dates(date(1980, 1, 1), date(2107, 12, 31)),
+    day=st.integers(4_000, 40_000),
 )
 def test_what_is_zipped_is_unpacked(members, day, tmp_path_factory):
     names = set(members)
@@ -341,12 +327,13 @@ def test_what_is_zipped_is_unpacked(members, day, tmp_path_factory):
     ):
         return
     folder = tmp_path_factory.mktemp("zip")
-    numbers = (day.year, day.month, day.day)
-    zips.write(folder / "a.zip", members, numbers, {})
-    zips.write(folder / "b.zip", dict(reversed(members.items())), numbers, {})
+    for name, order in (("a.zip", members), ("b.zip", dict(reversed(members.items())))):
+        zips.write_recorded(folder / name, order, "files.json", Hashes(), 86_400 * day)
     assert (folder / "a.zip").read_bytes() == (folder / "b.zip").read_bytes()
     inner = folder / "in"
     inner.mkdir()
     zips.unpack(folder / "a.zip", inner)
+    assert bool(zips.broken(inner, "files.json", {})) == bool(members)
+    (inner / "files.json").unlink()
     assert files_below(inner) == members
     shutil.rmtree(folder)

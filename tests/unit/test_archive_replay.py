@@ -1,9 +1,7 @@
 """Runs that are made again from an archive or a folder, on an engine that takes no time."""
 
 import hashlib
-import io
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,14 +13,10 @@ import yaml
 import outcast
 from outcast.cli import invoke
 from outcast.engines import ledger
-from outcast.engines.guest.packed import Guest
-from outcast.engines.root import cache as roots
-from outcast.engines.root import files_list
-from outcast.engines.root import packed as tars
-from outcast.engines.root.files_list import settle
+from outcast.engines.kernel.cache import Kernel
 from outcast.errors import InputError, RunError
 from outcast.experiment import load_resolved
-from outcast.records.run_directory import GuestRecord, RunDirectory
+from outcast.records.run_directory import RunDirectory
 from tests import zips
 from tests.golden.run_directory import CONFIG, make_run
 
@@ -224,135 +218,26 @@ def test_a_run_without_captures_is_not_called_equal(packed):
         outcast.replay(edited(packed, lambda config, manifest: manifest.update(captures=[])))
 
 
-# The guest.
-
-
-@pytest.fixture
-def guest(run, place, monkeypatch) -> list[Guest]:
-    """The run has a guest, which is in the cache. Returns the guests that replays were given."""
-    cached = place / "cache/outcast"
-    kernel = cached / "kernels/of-the-kernel"
-    (kernel / "headers").mkdir(parents=True)
+def test_the_kernel_that_made_a_run_is_taken(run, place, monkeypatch):
+    """It is not the one that runs use by default, but it is in the cache."""
+    kernel = place / "cache/outcast/kernels/of-the-kernel"
+    kernel.mkdir(parents=True)
     (kernel / "linux").write_bytes(b"a kernel")
-    (kernel / "headers/Makefile").write_text("all:\n")
     sha256 = hashlib.sha256(b"a kernel").hexdigest()
     fields = {"source": "s", "version": "v", "recipe": "r", "release": "7.3", "built_s": 1.0}
     (kernel / "kernel.json").write_text(
         json.dumps({**fields, "sha256": sha256, "congestion_controls": [], "own": []})
     )
-    unpacked = place / "new/root"
-    (unpacked / "usr/bin").mkdir(parents=True)
-    (unpacked / "usr/bin/iperf").write_text("#!/bin/sh\n")
-    (unpacked / "usr/bin/iperf").chmod(0o755)
-    (unpacked / "bin").symlink_to("usr/bin")
-    for path in [*unpacked.rglob("*"), unpacked]:
-        os.utime(path, (files_list.TIME_S,) * 2, follow_symlinks=False)
-    listed = files_list.dumps(files_list.scan(unpacked))
-    key = files_list.digest(listed)[:20]
-    (place / "new/files.tsv").write_text(listed)
-    record = {"format": 1, "lock": "l", "packages": {}}
-    (place / "new/root.json").write_text(json.dumps(record))
-    (cached / "roots").mkdir()
-    (place / "new").rename(cached / "roots" / key)
-    root = roots.find_key(key, cached / "roots")
-    layer = cached / "code" / ("c" * 20) / "layer/opt/outcast"
-    layer.mkdir(parents=True)
-    (layer / "inside.py").write_text("pass\n")
-    kept = cached / "code" / ("c" * 20)
-    (kept / "files.tsv").write_text(settle(kept / "layer"))
-    directory = RunDirectory(run)
-    directory.seal(
-        kernel={"sha256": sha256}, guest=GuestRecord(root=root.key, lock="l", code="c" * 20)
-    )
-    given: list[Guest] = []
+    RunDirectory(run).seal(kernel={"sha256": sha256})
+    given: list[Kernel] = []
 
-    def engine(guest: Guest, interventions: object) -> SeededEngine:
-        assert guest.world is None or (guest.world.root / "usr/bin/iperf").exists()
-        given.append(guest)
+    def engine(kernel: Kernel, interventions: object) -> SeededEngine:
+        given.append(kernel)
         return SeededEngine()
 
     monkeypatch.setattr("outcast.engines.virtual.VirtualEngine", engine)
-    return given
-
-
-def test_a_run_is_packed_with_its_guest(guest, run, place, capsys):
-    status, _, _ = answer(capsys, "pack", run, "-o", "run.zip", "--with-guest")
-    assert status == 0
-    names = {name for name in zips.contents(place / "run.zip") if name.startswith("guest/")}
-    assert names == {f"guest/{part}.tar.zst" for part in ("kernel", "root", "code")}
-    # The guest is here, so nothing of the archive starts.
-    assert outcast.replay("run.zip").equal
-    assert guest.pop().kernel.program == place / "cache/outcast/kernels/of-the-kernel/linux"
-    # Its guest starts only where somebody allows it, and is never put into the cache.
-    shutil.rmtree(place / "cache")
-    status, _, err = answer(capsys, "replay", "run.zip")
-    assert status == 2
-    assert "the guest that made the run, which is not here; if you trust them" in err
-    outcome = outcast.replay("run.zip", allow_programs=True)
-    assert outcome.equal
-    (used,) = guest
-    assert used.world.record["code"] == "c" * 20
-    assert used.kernel.sha256 == hashlib.sha256(b"a kernel").hexdigest()
-    assert not (place / "cache/outcast/kernels").exists()
-    assert not (place / "cache/outcast/roots").exists()
-    assert list((place / "scratch").iterdir()) == []
-
-
-def test_an_own_kernel_that_is_here_is_taken(guest, run, place, monkeypatch):
-    """The run's kernel is not the one that runs use by default, but it is in the cache."""
     assert outcast.replay(run).equal
-    (used,) = guest
-    assert used.world is None
-    assert used.kernel.program == place / "cache/outcast/kernels/of-the-kernel/linux"
-
-
-@pytest.mark.parametrize("what", ["kernels", "roots", "code"])
-def test_a_guest_that_is_gone_cannot_be_packed(what, guest, run, place):
-    shutil.rmtree(place / "cache/outcast" / what)
-    with pytest.raises(outcast.FeatureMissingError):
-        outcast.pack(run, place / "run.zip", with_guest=True)
-    assert not (place / "run.zip").exists()
-
-
-def test_a_run_without_a_guest_of_its_own(run, place):
-    for record in (None, GuestRecord(root="host"), GuestRecord(root="../..", code="c" * 20)):
-        RunDirectory(run).seal(guest=record)
-        with pytest.raises(InputError, match="run: the run had no root of its own"):
-            outcast.pack(run, place / "run.zip", with_guest=True)
-
-
-@pytest.mark.parametrize(
-    ("part", "content", "says"),
-    [
-        ("kernel", None, "is missing"),
-        ("kernel", {"linux": b"another"}, "is not the kernel that the manifest names"),
-        ("root", {"root/usr/bin/iperf": b"evil"}, "is not the root that the manifest names"),
-        ("root", {"root/usr/bin/more": b"evil"}, "is not the root that the manifest names"),
-        ("code", b"no archive", "not an archive of a root or kernel"),
-    ],
-)
-def test_a_guest_that_is_another(part, content, says, guest, run, place):
-    file = outcast.pack(run, place / "run.zip", with_guest=True).path
-    held = zips.contents(file)
-    name = f"guest/{part}.tar.zst"
-    if content is None:
-        del held[name]
-    elif isinstance(content, bytes):
-        held[name] = content
-    else:
-        folder = place / "changed"
-        folder.mkdir()
-        tars.unpack(io.BytesIO(held[name]), folder)
-        for inner, new in content.items():
-            (folder / inner).write_bytes(new)
-        stream = io.BytesIO()
-        tars.pack(folder, stream)
-        held[name] = stream.getvalue()
-    zips.rewritten(file, held)
-    shutil.rmtree(place / "cache")
-    with pytest.raises(InputError, match=rf"run\.zip: guest/{part}\.tar\.zst: .*{says}"):
-        outcast.replay(file, allow_programs=True)
-    assert guest == []
+    assert [used.program for used in given] == [kernel / "linux"]
 
 
 def test_what_is_refused_leaves_nothing(packed, place):

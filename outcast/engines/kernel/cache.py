@@ -86,6 +86,11 @@ def find_all(folder: Path | None = None) -> list[Kernel]:
     return sorted(kernels, key=lambda kernel: kernel.program.stat().st_mtime, reverse=True)
 
 
+def of_sha256(sha256: object) -> Kernel | None:
+    """The kernel of this user that has this hash, or None."""
+    return next((kernel for kernel in find_all() if kernel.sha256 == sha256), None)
+
+
 def verify(kernel: Kernel) -> None:
     """Raises KernelError if a kernel's program is not as it was kept."""
     try:
