@@ -3,7 +3,7 @@
 Each run has a JSON file, its page. It is written before a thing is made and deleted when the run
 has ended, so a killed run leaves its page behind. Namespaces die with their process, so a page
 names what does not: processes, folders, settings of the machine, and modules in its kernel. Only
-this user can write to the folder (see `outcast.engines.private`), so a page is believed.
+this user can write to the ledger's folder, so a page is believed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +22,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, Field
 
-from outcast.engines import modules, private
-from outcast.errors import DeadlineError, RunError, shortened
+from outcast.engines import modules
+from outcast.errors import ConfigError, DeadlineError, RunError, shortened
 
 _Item = TypeVar("_Item")
 
@@ -51,27 +52,15 @@ class ProcessMark(BaseModel, frozen=True):
         """Whether this process, and no later one, still runs."""
         return _start_ticks(self.pid) == self.start_ticks
 
-    def kill(self) -> bool:
-        """Kills the process and waits for its end. Returns whether it was still alive."""
-        try:
-            # From here on the descriptor means one process, whatever its number comes to mean
-            # (pidfd_open(2)).
-            descriptor = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return False
-        try:
-            if not self.is_alive():
-                return False
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        finally:
-            os.close(descriptor)
+    def kill(self) -> None:
+        """Kills the process and waits for its end. Raises DeadlineError."""
         end = time.monotonic() + KILL_DEADLINE_S
         while self.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
             if time.monotonic() > end:
                 raise DeadlineError(f"process {self.pid} to end", KILL_DEADLINE_S)
             time.sleep(0.02)
-        return True
 
 
 def _start_ticks(pid: int) -> int | None:
@@ -83,14 +72,35 @@ def _start_ticks(pid: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[19])
 
 
-def _this_boot() -> str:
-    """The name of this boot of the kernel. Process numbers and settings hold for one boot only."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
 def default_folder() -> Path:
-    """The folder of this user's ledger. Raises ConfigError where there is no place for it."""
-    return private.place()
+    """The folder of this user's ledger and locks. It is made if it is missing.
+
+    It does not depend on the environment, so that every run finds what an earlier one left. Where
+    /run has no place for the user it is in /tmp.
+
+    Raises ConfigError where another user made it.
+    """
+    user = os.geteuid()
+    above = Path("/run") if user == 0 else Path(f"/run/user/{user}")
+    is_usable = os.access(above, os.W_OK | os.X_OK)
+    folder = above / "outcast" if is_usable else Path(f"/tmp/outcast-{user}")  # noqa: S108
+    return _own(folder)
+
+
+def _own(folder: Path) -> Path:
+    """Makes a folder if it is missing. Raises ConfigError where others could write to it."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700, parents=True)
+    status = os.stat(folder, follow_symlinks=False)
+    is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or is_open:
+        raise ConfigError(f"{folder}: is no folder that only you can write to; have it removed")
+    return folder
+
+
+def lock_file(folder: Path, name: str) -> int:
+    """A descriptor of a file to lock, in a folder of ours. Raises ConfigError, or OSError."""
+    return os.open(_own(folder) / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 class Entry(BaseModel):
@@ -101,7 +111,6 @@ class Entry(BaseModel):
         settings: the former values of changed files under /proc/sys, by path.
         modules: the user's modules that it loaded into the machine's kernel, in this order.
         reserved: the empty folder that holds its result's place.
-        boot: the boot of the kernel that the page is about.
     """
 
     file: Path = Field(exclude=True)
@@ -111,7 +120,6 @@ class Entry(BaseModel):
     settings: dict[str, str] = {}
     modules: list[str] = []
     reserved: str | None = None
-    boot: str = Field(default_factory=_this_boot)
 
     def note_folder(self, folder: Path) -> None:
         """Notes a folder, which is best done before it is made. Raises OSError as `write`."""
@@ -127,7 +135,7 @@ class Entry(BaseModel):
         """Writes the page whole or not at all. Raises OSError, which names the file."""
         temporary = self.file.with_name(f".{self.file.name}.tmp")
         try:
-            private.make(self.file.parent)
+            _own(self.file.parent)
             temporary.write_text(self.model_dump_json(indent=1), encoding="utf-8")
             temporary.replace(self.file)
         except OSError as error:
@@ -140,20 +148,24 @@ class Entry(BaseModel):
 
     def is_dead(self) -> bool:
         """Whether its run has ended."""
-        return self.boot != _this_boot() or not self.owner.is_alive()
+        return not self.owner.is_alive()
 
     def undo(self) -> list[str]:
         """Removes all that the page names, and the page. Returns what was done, in words.
 
         What could not be undone is named and stays on the page for the next time.
         """
-        self.processes, done = _undo(self.processes, self._end, lambda mark: f"process {mark.pid}")
-        remaining, said = _undo([*self.settings.items()], self._restore, lambda item: item[0])
-        self.settings, done = dict(remaining), [*done, *said]
+        done: list[str] = []
+        alive = [mark for mark in self.processes if mark.is_alive()]
+        self.processes = _left(alive, ProcessMark.kill, "ended process {0.pid}", done)
+        there = [item for item in self.settings.items() if Path(item[0]).exists()]
+        self.settings = dict(_left(there, _restore, "set {0[0]} back to {0[1]!r}", done))
         # A module may use one that was loaded before it.
-        loaded, said = _undo(self.modules[::-1], self._unload, lambda name: f"the module {name}")
-        self.modules = loaded[::-1]
-        self.folders, removed = _undo(self.folders, _remove_folder, str)
+        loaded = [name for name in self.modules[::-1] if modules.is_loaded_module(name)]
+        self.modules = _left(loaded, modules.unload, "unloaded the module {0}", done)[::-1]
+        folders = [folder for folder in self.folders if os.path.lexists(folder)]
+        # It follows no link, neither in place of the folder nor in it.
+        self.folders = _left(folders, shutil.rmtree, "removed {0}", done)
         if self.reserved is not None and not self.folders:
             with contextlib.suppress(OSError):
                 os.rmdir(self.reserved)
@@ -161,55 +173,33 @@ class Entry(BaseModel):
             self.write()
         else:
             self.remove()
-        return [*done, *said, *removed]
-
-    def _end(self, mark: ProcessMark) -> str | None:
-        is_ended = self.boot == _this_boot() and mark.kill()
-        return f"ended process {mark.pid}" if is_ended else None
-
-    def _restore(self, item: tuple[str, str]) -> str | None:
-        path, value = item
-        # After another boot the setting has that boot's own value.
-        if self.boot != _this_boot() or not Path(path).exists():
-            return None
-        Path(path).write_text(value)
-        return f"set {path} back to {value!r}"
-
-    def _unload(self, name: str) -> str | None:
-        if self.boot != _this_boot() or not modules.is_loaded_module(name):
-            return None
-        modules.unload(name)
-        return f"unloaded the module {name}"
+        return done
 
 
-def _undo(
-    items: list[_Item], undo: Callable[[_Item], str | None], name: Callable[[_Item], str]
-) -> tuple[list[_Item], list[str]]:
-    """Undoes items one by one. Returns those that are left, and what was done in words."""
-    remaining, done = [], []
+def _left(
+    items: list[_Item], undo: Callable[[_Item], object], words: str, done: list[str]
+) -> list[_Item]:
+    """Undoes items one by one. Returns those that are left; `done` gets what was done in words."""
+    left = []
     for item in items:
+        said = words.format(item)
         try:
-            said = undo(item)
+            undo(item)
         except (OSError, RunError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            said = f"left {name(item)}: {why}"
-            remaining.append(item)
-        if said is not None:
-            done.append(said)
-    return remaining, done
+            said = f"left {said.partition(' ')[2]}: {why}"
+            left.append(item)
+        done.append(said)
+    return left
 
 
-def _remove_folder(name: str) -> str | None:
-    # It follows no link, neither in place of the folder nor in it.
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(name)
-        return f"removed {name}"
-    return None
+def _restore(item: tuple[str, str]) -> None:
+    Path(item[0]).write_text(item[1])
 
 
 def open_entry(folder: Path) -> Entry:
     """A new page for this process. Raises ConfigError where the folder is not ours."""
-    private.make(folder)
+    _own(folder)
     number = 0
     while (file := folder / f"run-{os.getpid()}-{number}.json").exists():
         number += 1
@@ -255,7 +245,7 @@ def clean(folder: Path, *, waits: bool = True) -> list[str]:
     """
     done: list[str] = []
     if any(entry.is_dead() for entry in read_entries(folder)):
-        with open(private.lock_file(folder, "undo.lock"), "w") as lock:
+        with open(lock_file(folder, "undo.lock"), "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             except BlockingIOError:

@@ -34,13 +34,12 @@ from outcast.engines import (
     limits,
     modules,
     own_modules,
-    private,
     programs,
     require_compiler,
     trials,
 )
 from outcast.engines.kernel import cache
-from outcast.engines.ledger import Entry, default_folder, undo_dead
+from outcast.engines.ledger import Entry, default_folder, lock_file, undo_dead
 from outcast.engines.modules import Loading, Modules
 from outcast.engines.own_modules import Compiled
 from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunError
@@ -251,7 +250,7 @@ def _stamp_in_order() -> None:
 @contextmanager
 def _alone() -> Iterator[None]:
     """Refuses a second run in real time, because two would disturb each other's timing."""
-    with open(private.lock_file(default_folder(), "realtime.lock"), "w") as lock:
+    with open(lock_file(default_folder(), "realtime.lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -77,11 +77,11 @@ def test_a_folder_made_beforehand_by_another_user_is_refused(shared, monkeypatch
     planted.chmod(0o777)
     entry.file.chmod(0o666)
     monkeypatch.setattr(ledger, "default_folder", lambda: planted)
-    with user(NOBODY), pytest.raises(ConfigError, match="belongs to user 0; have it removed"):
+    with user(NOBODY), pytest.raises(ConfigError, match="only you can write to; have it removed"):
         ledger.undo_dead()
     assert precious.exists()
     planted.chmod(0o700)
-    with user(NOBODY), pytest.raises(ConfigError, match="belongs to user 0"):
+    with user(NOBODY), pytest.raises(ConfigError, match="only you can write to"):
         ledger.open_entry(planted)
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from outcast import files
 from outcast.emulation.commands import end_with_parent
-from outcast.engines import ledger, limits, private
+from outcast.engines import ledger, limits
 from outcast.engines.guest import init, world
 from outcast.engines.guest.console import END_DEADLINE_S, PIPE_BYTES, Console, GuestResult, follow
 from outcast.engines.guest.world import World
@@ -270,7 +270,7 @@ def _free_core() -> Iterator[int]:
     folder = ledger.default_folder() / "cores"
     cores = sorted(os.sched_getaffinity(0), reverse=True)
     for core in cores:
-        descriptor = private.lock_file(folder, str(core))
+        descriptor = ledger.lock_file(folder, str(core))
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
