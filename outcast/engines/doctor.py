@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
-from collections.abc import Callable, Collection
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 
+from outcast import netlink
 from outcast.emulation import openvswitch, transport
 from outcast.engines import modules, pinned, processor, shipped
 from outcast.engines.guest.check import at_least
@@ -18,16 +22,46 @@ from outcast.engines.modules import State
 from outcast.engines.root import cache as roots
 from outcast.engines.root import mininet_package
 from outcast.engines.root.cache import Root
-from outcast.engines.trials import QDISCS, lacking_for_held_arrivals, probe_qdiscs, search_path
 from outcast.errors import FeatureMissingError, KernelError, RootError
 from outcast.experiment.engine import EngineName
 from outcast.experiment.queues import KINDS
-from outcast.experiment.queues.base import QueueKind
+from outcast.experiment.queues.base import Options, QueueKind
 
 SINCE = {qdisc: kind.since for kind in KINDS for qdisc in kind.probe}
 """The first Linux that has each qdisc of a queue kind, as the kind says."""
 
+QDISCS: Mapping[str, Options] = {
+    **{qdisc: options for kind in KINDS for qdisc, options in kind.probe.items()},
+    "netem": "delay 1ms",
+}
+"""From each qdisc to options that a kernel with this qdisc accepts."""
+
 CONGESTION_CONTROLS = ("bic", "cubic", "reno", "dctcp", "bbr")
+
+PROGRAMS = {
+    "mnexec": ("Mininet", "mininet"),
+    "ovs-vswitchd": ("Open vSwitch", "openvswitch-switch"),
+    "iperf": ("iperf 2", "iperf"),
+    "tcpdump": ("tcpdump", "tcpdump"),
+    "tc": ("iproute2", "iproute2"),
+    "ethtool": ("ethtool", "ethtool"),
+    "unshare": ("unshare", "util-linux"),
+    "setpriv": ("setpriv", "util-linux"),
+    "cc": ("a C compiler", "gcc"),
+}
+"""The programs that runs start, with their names and Debian's packages."""
+ONLY_REALTIME = ("unshare", "setpriv", "cc")
+_SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Folders in root's and the guest's PATH, which an ordinary user's PATH may lack."""
+
+HELD_ARRIVALS = "interrupt moderation"
+_HELD_ARRIVALS = (
+    "ip link add probe type ifb",
+    "tc qdisc add dev lo ingress",
+    "tc filter add dev lo ingress matchall action mirred egress redirect dev lo",
+    "tc qdisc add dev lo root netem slot 1ms 2ms",
+)
+"""The commands that try what holds a host's arrivals back (outcast/emulation/arrivals.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +93,60 @@ class Diagnosis:
     engines: dict[str, bool]
 
 
-PROGRAMS = {
-    "mnexec": ("Mininet", "mininet"),
-    "ovs-vswitchd": ("Open vSwitch", "openvswitch-switch"),
-    "iperf": ("iperf 2", "iperf"),
-    "tcpdump": ("tcpdump", "tcpdump"),
-    "tc": ("iproute2", "iproute2"),
-    "ethtool": ("ethtool", "ethtool"),
-    "unshare": ("unshare", "util-linux"),
-    "setpriv": ("setpriv", "util-linux"),
-    "cc": ("a C compiler", "gcc"),
-}
-"""The programs that runs start, with their names and Debian's packages."""
-ONLY_REALTIME = ("unshare", "setpriv", "cc")
+def search_path() -> str:
+    """The search path for programs, because an ordinary user's PATH leaves out system folders."""
+    own = os.environ.get("PATH", os.defpath)
+    return own if os.geteuid() == 0 else f"{own}:{_SYSTEM_PROGRAMS}"
+
+
+def set_up(
+    kind: str,
+    options: Options,
+    interface: str,
+    *,
+    python: str = sys.executable,
+    program: Path = Path(netlink.__file__),
+) -> list[str]:
+    """The command that makes a qdisc an interface's root. It fails if the kernel refuses.
+
+    Options in bytes, which tc(8) cannot pass, go by this `python`. It runs `program`, the file of
+    `outcast.netlink`.
+    """
+    if isinstance(options, str):
+        return ["tc", "qdisc", "replace", "dev", interface, "root", kind, *options.split()]
+    return [python, "-I", str(program), interface, kind, options.hex()]
+
+
+def works(commands: Mapping[str, str]) -> dict[str, bool]:
+    """Whether each of a shell's commands works in a new network namespace, by its name.
+
+    An ordinary user's is in a user namespace. The result is empty if none can be made.
+    """
+    tried = [f"({run}) >/dev/null 2>&1 && echo '{name}'" for name, run in commands.items()]
+    argv = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
+    try:
+        done = subprocess.run(
+            [*argv, "sh", "-c", "\n".join(["echo namespace", *tried, "true"])],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+            env={**os.environ, "PATH": search_path()},
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return {}
+    said = done.stdout.splitlines()
+    return {name: name in said for name in commands} if said else {}
+
+
+def probe_qdiscs(kinds: Collection[str]) -> dict[str, bool]:
+    """Whether the kernel accepts each of these qdiscs; empty if no namespace can be made."""
+    return works({kind: shlex.join(set_up(kind, QDISCS[kind], "lo")) for kind in sorted(kinds)})
+
+
+def holds_arrivals() -> bool:
+    """Whether hosts can get their arrivals in batches."""
+    return works({HELD_ARRIVALS: " && ".join(_HELD_ARRIVALS)}).get(HELD_ARRIVALS, False)
 
 
 def require_programs(besides: Collection[str] = ()) -> None:
@@ -124,54 +199,16 @@ def diagnose(
     root: Root | None = None,
 ) -> Diagnosis:
     """Looks at every feature, and loads no module."""
-    kernel_modules = kernel_modules or modules.Modules()
-    instead = "use --engine virtual"
-    if guest is None:
-        instead += ", once its guest is there (scripts/guest/build)"
-
-    def of_kernel(feature: str, works: Callable[[], bool], detail: str = "") -> Finding:
-        lookup = kernel_modules.look_up(feature)
-        # To try what is only on disk would make the kernel load its module.
-        if lookup.state == "loadable":
-            return Finding(feature, True, lookup.detail, state="loadable")
-        if works():
-            return Finding(feature, True, detail)
-        too_old = feature.startswith("qdisc ") and guest_is_too_old(feature[6:], guest)
-        return Finding(feature, False, lookup.detail, too_old or instead)
-
-    states = {kind: kernel_modules.look_up(modules.qdisc(kind)).state for kind in QDISCS}
-    probed = probe_qdiscs([kind for kind in QDISCS if states[kind] != "loadable"])
-    # If nothing could be tried, the modules that the kernel shows have to do.
-    works = probed or {kind: state == "ready" for kind, state in states.items()}
-    controls = transport.congestion_controls()
     installed = [*map(_program, PROGRAMS), *_packages()]
     findings = [
-        Finding(
-            "root",
-            os.geteuid() == 0,
-            f"user id {os.geteuid()}",
-            "run as root, or use --engine virtual, which needs no root",
-        ),
+        _finding("root", os.geteuid() == 0, "run as root, or use --engine virtual"),
         *installed,
-        Finding(
-            "network namespaces",
-            any(probed.values()),
-            "",
-            "run as root on a kernel with CONFIG_NET_NS",
-        ),
-        *(of_kernel(modules.qdisc(kind), partial(works.__getitem__, kind)) for kind in QDISCS),
-        *(
-            of_kernel(modules.congestion_control(name), partial(controls.__contains__, name))
-            for name in CONGESTION_CONTROLS
-        ),
-        _held_arrivals(kernel_modules, instead),
-        of_kernel(modules.OPEN_VSWITCH, openvswitch.has_kernel_module, "the kernel datapath"),
-        *_ip(instead),
+        *_of_kernel(guest, kernel_modules or modules.Modules()),
     ]
     in_guest = [_processor(), _kernel(guest), _root(root), _planning()]
     present = {finding.feature for finding in findings if finding.present}
     needed = [modules.qdisc(kind) for kind in ("tbf", "pfifo", "bfifo")]
-    needed += ["root", "network namespaces", modules.congestion_control("cubic")]
+    needed += ["root", _NAMESPACES, modules.congestion_control("cubic")]
     needed += [finding.feature for finding in installed]
     return Diagnosis(
         (*findings, *in_guest),
@@ -182,34 +219,65 @@ def diagnose(
     )
 
 
-def _ip(instead: str) -> list[Finding]:
-    """Findings of IPv6 and of the kernel's tick."""
+_NAMESPACES = "network namespaces"
+
+
+def _of_kernel(guest: Kernel | None, kernel_modules: modules.Modules) -> list[Finding]:
+    """Findings of this machine's kernel. A module on disk is not tried, because that loads it."""
+    qdiscs = {modules.qdisc(kind): kind for kind in QDISCS}
+    controls = {modules.congestion_control(name): name for name in CONGESTION_CONTROLS}
+    features = [*qdiscs, *controls, modules.OPEN_VSWITCH]
+    known = {name: kernel_modules.look_up(name) for name in (*features, *modules.HELD_ARRIVALS)}
+    on_disk = {name for name, lookup in known.items() if lookup.state == "loadable"}
+    probed = probe_qdiscs([kind for name, kind in qdiscs.items() if name not in on_disk])
+    # If nothing could be tried, the modules that the kernel shows have to do.
+    accepted = {
+        name: probed.get(kind, False) if probed else known[name].state == "ready"
+        for name, kind in qdiscs.items()
+    }
+    has_controls = transport.congestion_controls()
+    accepted |= {name: control in has_controls for name, control in controls.items()}
+    instead = "use --engine virtual"
+    if guest is None:
+        instead += ", once its guest is there (scripts/guest/build)"
+    findings = [_finding(_NAMESPACES, any(probed.values()), "run as root, with CONFIG_NET_NS")]
+    for name in features:
+        lookup = known[name]
+        if name in on_disk:
+            findings.append(Finding(name, True, lookup.detail, state="loadable"))
+            continue
+        is_there = accepted[name] if name in accepted else openvswitch.has_kernel_module()
+        too_old = guest_is_too_old(qdiscs.get(name, ""), guest)
+        detail = "" if is_there else lookup.detail
+        findings.append(Finding(name, is_there, detail, too_old or instead))
+    parts = on_disk & {modules.qdisc("netem"), *modules.HELD_ARRIVALS}
+    findings.append(
+        Finding(
+            HELD_ARRIVALS,
+            bool(parts) or holds_arrivals(),
+            "modules, loaded when a run has noise.interrupts" if parts else "",
+            f"leave noise.interrupts out, or {instead}",
+            state="loadable" if parts else "ready",
+        )
+    )
     hz = transport.kernel_hz()
-    without = f"leave addressing at ipv4, or {instead}"
     effective = (hz and transport.effective_min_rto_ns(2_000_000, hz)) or 0
     jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {effective / 1e6:g} ms" if hz else "unknown"
     return [
-        Finding("IPv6", transport.has_ipv6(), "for addressing: ipv6 and both", without),
+        *findings,
+        _finding("IPv6", transport.has_ipv6(), f"leave addressing at ipv4, or {instead}"),
         Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead),
     ]
 
 
-def _held_arrivals(kernel_modules: modules.Modules, instead: str) -> Finding:
-    """Whether hosts can get their arrivals in batches; no module is loaded to find out."""
-    feature = "interrupt moderation"
-    parts = (modules.qdisc("netem"), *modules.HELD_ARRIVALS)
-    if any(kernel_modules.look_up(part).state == "loadable" for part in parts):
-        detail = "modules, loaded when a run has noise.interrupts"
-        return Finding(feature, True, detail, state="loadable")
-    lacking = lacking_for_held_arrivals()
-    detail = f"lacks {', '.join(lacking)}" if lacking else "an ifb with slots of netem"
-    return Finding(feature, not lacking, detail, f"leave noise.interrupts out, or {instead}")
+def _finding(feature: str, present: bool, remedy: str) -> Finding:
+    return Finding(feature, present, "", remedy)
 
 
 def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
     """The remedy where the virtual engine's kernel is older than a qdisc; empty where it is not."""
     since = SINCE.get(qdisc, QueueKind.since)
-    if guest is None or at_least(guest.release, since):
+    if not qdisc or guest is None or at_least(guest.release, since):
         return ""
     return (
         f"build the virtual engine's kernel from Linux {since} or later (scripts/guest/build "
@@ -223,51 +291,42 @@ def _processor() -> Finding:
 
 
 def _kernel(kernel: Kernel | None) -> Finding:
-    feature = "virtual engine's kernel"
     if kernel is None:
-        return _of_guest(feature, False, "", _provide("kernels", pinned.OURS.kernel))
-    what = f"Linux {kernel.release}, {kernel.key}, {_origin('kernels', kernel.key)}"
-    try:
-        kernels.verify(kernel)
-    except KernelError:
-        return _of_guest(feature, False, f"{what}: damaged", "run: scripts/guest/build --again")
-    return _of_guest(feature, True, f"{what} ({kernel.source} {kernel.version}), verified")
+        return _part("kernel", None, "kernels", pinned.OURS.kernel)
+    what = f"Linux {kernel.release} ({kernel.source} {kernel.version})"
+    return _part("kernel", lambda: kernels.verify(kernel), "kernels", kernel.key, what)
 
 
 def _root(root: Root | None) -> Finding:
-    feature = "virtual engine's root"
     if root is None:
-        return _of_guest(feature, False, "", _provide("roots", pinned.OURS.runtime))
-    what = f"{len(root.packages)} packages, {root.key}, {_origin('roots', root.key)}"
+        return _part("root", None, "roots", pinned.OURS.runtime)
+    what = f"{len(root.packages)} packages"
+    return _part("root", lambda: roots.verify(root, every_byte=True), "roots", root.key, what)
+
+
+def _part(
+    name: str, verify: Callable[[], None] | None, kind: str, key: str, what: str = ""
+) -> Finding:
+    """A part of the guest: whether it is there, and as it was kept."""
+    feature, ships = f"virtual engine's {name}", shipped.part_of(kind, key) is not None
+    if verify is None:
+        return _of_guest(feature, False, "", shipped.misfit(kind, key) or pinned.REMEDY)
     try:
-        roots.verify(root, every_byte=True)
-    except RootError as error:
+        verify()
+    except (KernelError, RootError) as error:
         return _of_guest(feature, False, str(error), "run: scripts/guest/build --again")
-    return _of_guest(feature, True, f"{what}, verified")
+    origin = f"from {shipped.PROJECT}" if ships else "made here"
+    return _of_guest(feature, True, f"{what}, {key}, {origin}, verified")
 
 
 def _planning() -> Finding:
-    feature = "Mininet's Topo, which plans"
     spec = find_spec("mininet")
-    if spec is None:
-        return _of_guest(feature, False, "", mininet_package.REMEDY)
-    guests = mininet_package.is_the_guests(spec)
-    return _of_guest(feature, True, "of the guest's root" if guests else "of this Python")
+    whose = "of this Python"
+    if spec is not None and mininet_package.is_the_guests(spec):
+        whose = "of the guest's root"
+    feature = "Mininet's Topo, which plans"
+    return _of_guest(feature, spec is not None, whose if spec else "", mininet_package.REMEDY)
 
 
 def _of_guest(feature: str, present: bool, detail: str, remedy: str = "") -> Finding:
-    return Finding(feature, present, detail, remedy, engine="virtual")
-
-
-def _origin(kind: str, key: str) -> str:
-    """Says where a part of the guest comes from."""
-    guest = shipped.installed()
-    if guest is not None and shipped.part_of(kind, key) is not None:
-        return f"from {shipped.PROJECT} {guest.version}"
-    return "made here"
-
-
-def _provide(kind: str, key: str) -> str:
-    """The remedy where a part of the guest is missing."""
-    misfit = shipped.misfit(kind, key)
-    return misfit or pinned.REMEDY
+    return Finding(feature, present, detail, "" if present else remedy, engine="virtual")

@@ -1,4 +1,6 @@
-"""The limits that a run needs (getrlimit(2)): they are raised, or the run is refused.
+"""What a run needs of this machine: open files (getrlimit(2)), memory, processes.
+
+The limit of open files is raised, or the run is refused.
 
 The guest's kernel is one process of ours. It holds a descriptor for each file of the host that the
 guest has opened, as long as the guest's cache knows that file. It holds another one for each
@@ -20,11 +22,9 @@ as much again are asked for.
 from __future__ import annotations
 
 import math
-import os
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from outcast.emulation.capture import ring_kib
 from outcast.errors import FeatureMissingError
@@ -48,19 +48,6 @@ LEAST_MEMORY_MIB = 2048
 MEMORY_MIB, LINK_MIB, ENTRY_MIB, PROCESS_MIB = 256, 0.6, 0.0012, 1.5
 """A guest needs so much by itself, for a link, for a flow entry, and for a process; a little more
 than was measured in fat-trees of 8, 12 and 16 pods (docs/design/cost.md)."""
-ADDRESS_SPACE_MIB = 1024
-"""The guest's kernel maps so much besides the guest's memory."""
-
-_NAMES = {
-    resource.RLIMIT_NOFILE: ("open files", "-n", "nofile", "LimitNOFILE"),
-    resource.RLIMIT_NPROC: ("processes of this user", "-u", "nproc", "LimitNPROC"),
-    resource.RLIMIT_FSIZE: ("bytes in a file", "-f", "fsize", "LimitFSIZE"),
-    resource.RLIMIT_AS: ("bytes of address space", "-v", "as", "LimitAS"),
-}
-"""By limit: what it counts, ulimit's option, its names in limits.conf(5) and systemd.exec(5)."""
-
-Needs = Mapping[int, int]
-"""How much is needed, by the limit's number in the module `resource`."""
 
 
 def processes(plan: Plan) -> int:
@@ -85,15 +72,9 @@ def memory_mib(plan: Plan) -> int:
     return max(LEAST_MEMORY_MIB, math.ceil(needed_mib))
 
 
-def of_guest(process_count: int, memory_mib: int) -> Needs:
-    """The needs of the guest's kernel for this many processes and this much memory."""
-    descriptors = FILES + DESCRIPTORS_PER_PROCESS * process_count
-    return {
-        resource.RLIMIT_NOFILE: int(MARGIN * descriptors),
-        resource.RLIMIT_NPROC: _running() + int(MARGIN * process_count),
-        resource.RLIMIT_FSIZE: memory_mib << 20,
-        resource.RLIMIT_AS: memory_mib + ADDRESS_SPACE_MIB << 20,
-    }
+def of_guest(process_count: int) -> int:
+    """How many open files the guest's kernel needs for this many processes."""
+    return int(MARGIN * (FILES + DESCRIPTORS_PER_PROCESS * process_count))
 
 
 def open_files(plan: Plan) -> int:
@@ -101,57 +82,30 @@ def open_files(plan: Plan) -> int:
     return int(MARGIN * (INNER_FILES + INNER_PER_HOST * len(plan.hosts)))
 
 
-def _running() -> int:
-    """The threads of this user, because RLIMIT_NPROC counts threads; it does not limit root."""
-    if os.geteuid() == 0 or _soft(resource.RLIMIT_NPROC) == resource.RLIM_INFINITY:
-        return 0
-    count = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if process.stat().st_uid == os.getuid():
-                count += len(list((process / "task").iterdir()))
-        except OSError:
-            continue
-    return count
-
-
-def _soft(limit: int) -> int:
-    return resource.getrlimit(limit)[0]
-
-
 @contextmanager
-def raised(needs: Needs, who: str) -> Iterator[None]:
-    """Gives programs that the block starts at least these limits; restores ours afterwards.
+def raised(needed: int, who: str) -> Iterator[None]:
+    """Gives programs that the block starts at least so many open files; restores ours afterwards.
 
-    Raises FeatureMissingError: a limit cannot be raised that far; the error names the remedy.
+    Raises FeatureMissingError: the limit cannot be raised that far; the error names the remedy.
     """
-    before = {limit: resource.getrlimit(limit) for limit in needs}
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        enough = hard == resource.RLIM_INFINITY or hard >= needed
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard if enough else needed))
+        except (OSError, ValueError):
+            raise FeatureMissingError(
+                f"{who} needs {needed} open files, and {hard} are allowed here (ulimit -Hn); raise "
+                "the hard limit: nofile in /etc/security/limits.conf, or LimitNOFILE of the "
+                "systemd unit"
+            ) from None
     try:
-        for limit, needed in needs.items():
-            _raise(limit, needed, who)
         yield
     finally:
-        for limit, pair in before.items():
-            resource.setrlimit(limit, pair)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def require(needs: Needs, who: str) -> None:
+def require(needed: int, who: str) -> None:
     """Raises FeatureMissingError where `raised` would."""
-    with raised(needs, who):
+    with raised(needed, who):
         pass
-
-
-def _raise(limit: int, needed: int, who: str) -> None:
-    soft, hard = resource.getrlimit(limit)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    enough = hard == resource.RLIM_INFINITY or hard >= needed
-    try:
-        resource.setrlimit(limit, (needed, hard if enough else needed))
-    except (OSError, ValueError):
-        what, option, in_file, in_unit = _NAMES[limit]
-        raise FeatureMissingError(
-            f"{who} needs {needed} {what}, and {hard} are allowed here (ulimit -H{option[1:]}); "
-            f"raise the hard limit: {in_file} in /etc/security/limits.conf, or {in_unit} of the "
-            "systemd unit"
-        ) from None

@@ -86,11 +86,11 @@ class Loading:
     """The modules that were loaded for some features, and those that were not.
 
     Attributes:
-        loaded: the files of modules that were not loaded before, also of those that others need.
+        loaded: modules that were not loaded before.
         refused: by feature, why its module was not loaded.
     """
 
-    loaded: dict[str, str] = field(default_factory=dict)
+    loaded: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
 
     def why(self, feature: str) -> str:
@@ -185,36 +185,27 @@ class Modules:
             module = module_of(feature)
             if module is None or self.is_loaded(module):
                 continue
-            answer = self.run("modprobe", "--verbose", module, *_PARAMETERS.get(module, ()))
+            answer = self.run("modprobe", module, *_PARAMETERS.get(module, ()))
             if answer.status:
                 loading.refused[feature] = answer.words
-                continue
-            for words in map(str.split, answer.output.splitlines()):
-                if words[:1] == ["insmod"]:
-                    name = Path(words[1]).name.split(".ko")[0].replace("-", "_")
-                    loading.loaded[name] = words[1]
-            if not self.is_loaded(module):
-                ran = " ".join(answer.output.split()) or "nothing"
-                loading.refused[feature] = f"modprobe did {ran}, and the kernel does not show it"
+            elif self.is_loaded(module):
+                loading.loaded.add(module)
+            else:
+                loading.refused[feature] = "modprobe ran, and the kernel does not show it"
         return loading
 
     def record(self, features: Iterable[str], loading: Loading) -> dict[str, dict[str, str]]:
         """The loaded modules that have these features, for the manifest.
 
-        Returns:
-            By module: `loaded` (`by this run` or `before it`); its `file` if this run loaded it;
-            and `srcversion`, a hash of its source, if it has one.
+        By module: whether it was `loaded` `by this run` or `before it`, and its `srcversion`, a
+        hash of its source, if it has one.
         """
-        needed = {module for feature in features if (module := module_of(feature))}
         records: dict[str, dict[str, str]] = {}
-        for module in sorted(needed | set(loading.loaded)):
-            if not is_loaded_module(module, self.loaded_folder):
-                continue
-            record = {"loaded": "before it"}
-            if module in loading.loaded:
-                record = {"loaded": "by this run", "file": loading.loaded[module]}
-            version = self.loaded_folder / module / "srcversion"
-            if version.exists():
-                record["srcversion"] = version.read_text().strip()
-            records[module] = record
+        for module in sorted({module for feature in features if (module := module_of(feature))}):
+            if is_loaded_module(module, self.loaded_folder):
+                by_us = module in loading.loaded
+                records[module] = {"loaded": "by this run" if by_us else "before it"}
+                version = self.loaded_folder / module / "srcversion"
+                if version.exists():
+                    records[module]["srcversion"] = version.read_text().strip()
         return records

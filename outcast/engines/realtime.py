@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import resource
 import secrets
 import shutil
 import signal
@@ -36,7 +35,6 @@ from outcast.engines import (
     own_modules,
     programs,
     require_compiler,
-    trials,
 )
 from outcast.engines.kernel import cache
 from outcast.engines.ledger import Entry, default_folder, lock_file, undo_dead
@@ -99,7 +97,7 @@ class RealtimeEngine:
         lacking.note_if(plan.host_noise.throttle is not None, arrivals.ONLY_VIRTUAL)
         if "ipv6" in plan.families:
             lacking.note(transport.require_ipv6)
-        lacking.note(limits.require, _limits(plan), _WHO)
+        lacking.note(limits.require, limits.open_files(plan), _WHO)
         if os.geteuid() == 0:
             self._require_of_kernel(experiment, plan, lacking)
         lacking.refuse()
@@ -114,8 +112,8 @@ class RealtimeEngine:
         self._load([*map(modules.qdisc, sorted(kinds)), *sorted(controls - listed)])
         if plan.host_noise.interrupts is not None:
             self._load(modules.HELD_ARRIVALS)
-            if held := trials.lacking_for_held_arrivals():
-                lacking.note_if(True, str(arrivals.missing(", ".join(held))))
+            if not doctor.holds_arrivals():
+                lacking.note_if(True, str(arrivals.missing(", ".join(modules.HELD_ARRIVALS))))
         why = self._loading.why
         if not has_kernel_module():
             self._load([modules.BRIDGE])
@@ -134,11 +132,11 @@ class RealtimeEngine:
                 lacking.note(transport.require_congestion_control, name, in_guest, refused)
             if tcp.mptcp is not None:
                 lacking.note(multipath.require)
-        known = kinds & set(trials.QDISCS)
+        known = kinds & set(doctor.QDISCS)
         lacking.note(
             queues.require_kinds,
             known,
-            trials.probe_qdiscs(known),
+            doctor.probe_qdiscs(known),
             lambda kind: why(modules.qdisc(kind)),
         )
 
@@ -262,10 +260,6 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _limits(plan: Plan) -> limits.Needs:
-    return {resource.RLIMIT_NOFILE: limits.open_files(plan)}
-
-
 def _scratch_place() -> Path:
     """A folder for temporary files in which no other user can exchange what root makes.
 
@@ -309,7 +303,7 @@ def _run_inside(
     leave_working_folder(environment)
     reader = EventReader(on_event)
     with (directory.path / "log.txt").open("ab") as log:
-        with limits.raised(_limits(plan), _WHO):
+        with limits.raised(limits.open_files(plan), _WHO):
             process = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,

@@ -52,7 +52,7 @@ def test_only_one_place_starts_our_modules():
     }
     others = {
         "outcast/api/sweep_archives.py",
-        "outcast/engines/trials.py",
+        "outcast/engines/doctor.py",
         "outcast/engines/guest/world.py",
         "outcast/emulation/standalone.py",
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment, files
-from outcast.engines import doctor, pinned, trials, virtual
+from outcast.engines import doctor, pinned, virtual
 from outcast.engines.guest import check
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
@@ -121,11 +121,11 @@ def test_the_guests_kernel_is_asked_for_all_that_it_is_built_with():
     qdiscs = {name.lower() for kind, name in built if kind == "NET_SCH"}
     controls = {name.lower() for kind, name in built if kind == "TCP_CONG"} - {"advanced"}
     # Stock kernels have these; the ingress is no queue, and not every source takes the cable.
-    assert qdiscs - {"ingress", "cable"} == {*check.QDISCS, *trials.QDISCS} - {"pfifo", "bfifo"}
+    assert qdiscs - {"ingress", "cable"} == {*check.QDISCS, *doctor.QDISCS} - {"pfifo", "bfifo"}
     assert {*check.CONGESTION_CONTROLS} == controls | {"reno"}
     assert {*doctor.CONGESTION_CONTROLS} <= {*check.CONGESTION_CONTROLS}
     # A qdisc that a queue kind uses is asked for by the kind.
-    assert not check.QDISCS.keys() & trials.QDISCS.keys()
+    assert not check.QDISCS.keys() & doctor.QDISCS.keys()
 
 
 def test_a_damaged_guest_is_none(kernel, root):

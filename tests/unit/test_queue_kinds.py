@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from outcast import netlink
 from outcast.emulation import rtnetlink
-from outcast.engines import trials
+from outcast.engines import doctor
 from outcast.errors import FeatureMissingError, RunError
 from outcast.experiment import queues
 from outcast.experiment.limit import Limit
@@ -67,8 +67,8 @@ def test_what_a_kind_says_is_known_everywhere(name):
     qdiscs = queue.tc()
     # Only the kernel knows what qdisc a user's module registers.
     own = {"mine"} if name == "custom" else set()
-    assert {qdisc.kind for qdisc in qdiscs} <= set(trials.QDISCS) | own
-    assert set(queue.probe) <= set(trials.QDISCS)
+    assert {qdisc.kind for qdisc in qdiscs} <= set(doctor.QDISCS) | own
+    assert set(queue.probe) <= set(doctor.QDISCS)
     assert set(queue.counters) <= {qdiscs[0].kind}
     # tc's batch runs first, so below a qdisc that it cannot set up there is none of tc's.
     rest = dropwhile(lambda qdisc: isinstance(qdisc.options, str), qdiscs)

@@ -148,7 +148,7 @@ def boot(
     """
     memory_directory = _memory_directory(guest.memory_mib)
     with _boot_directory(guest, on_folder) as directory, _free_core() as core:
-        with limits.raised(limits.of_guest(guest.processes, guest.memory_mib), WHO):
+        with limits.raised(limits.of_guest(guest.processes), WHO):
             process = _start(guest, directory, memory_directory, core)
         try:
             on_start(process.pid)
@@ -234,7 +234,7 @@ def _memory_directory(memory_mib: int) -> str:
 
 def require(processes: int, memory_mib: int) -> None:
     """Raises FeatureMissingError where this host has no room for such a guest."""
-    limits.require(limits.of_guest(processes, memory_mib), WHO)
+    limits.require(limits.of_guest(processes), WHO)
     _memory_directory(memory_mib)
 
 

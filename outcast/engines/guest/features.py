@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from outcast import netlink
-from outcast.engines import doctor, trials
+from outcast.engines import doctor
 from outcast.engines.guest import boot, check, world
 from outcast.engines.guest.world import World
 from outcast.errors import KernelError
@@ -46,9 +46,9 @@ def prepare(folder: Path) -> list[str]:
         (
             qdisc,
             doctor.SINCE.get(qdisc, QueueKind.since),
-            trials.set_up(qdisc, options, check.DEVICE, python=world.PYTHON, program=program),
+            doctor.set_up(qdisc, options, check.DEVICE, python=world.PYTHON, program=program),
         )
-        for qdisc, options in trials.QDISCS.items()
+        for qdisc, options in doctor.QDISCS.items()
     ]
     (folder / check.COMMANDS).write_text(json.dumps(qdiscs), encoding="utf-8")
     return [world.PYTHON, "-I", str(boot.RUN_DIRECTORY / Path(check.__file__).name)]
