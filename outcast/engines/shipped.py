@@ -6,21 +6,25 @@ in it is imported. Each archive is unpacked once, into this user's cache, when i
 
 from __future__ import annotations
 
-import errno
 import functools
+import os
+import tarfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import zstandard
+
 from outcast import __version__, files, handed_in
-from outcast.engines.root import packed
-from outcast.engines.workshop import workshop
+from outcast.engines.root.files_list import TIME_S
+from outcast.engines.workshop import kept
 from outcast.errors import FeatureMissingError, InputError
 from outcast.handed_in import FileName, Versioned
 
 PACKAGE = "outcast_guest"
 PROJECT = "outcast-guest"
 RECORD = "guest.json"
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+WINDOW_LOG = 27
+"""128 MiB, because similar files of a root stand far apart."""
 
 
 class Part(handed_in.Record):
@@ -89,8 +93,6 @@ def misfit(kind: str, key: str) -> str:
 def provide(target: Path) -> bool:
     """Unpacks what the installed package has for a folder of the cache, whole or not at all.
 
-    Of several processes, one works and the others wait for it.
-
     Returns whether the folder is there now.
 
     Raises:
@@ -101,39 +103,37 @@ def provide(target: Path) -> bool:
         return part is not None
     place = folder()
     assert place is not None
+    archive = place / part.file
+
+    def make(whole: Path) -> None:
+        if files.sha256(archive) != part.sha256:
+            raise FeatureMissingError(
+                f"{archive} is damaged: it has another hash than its record says; install "
+                f"{PROJECT} again (pip install --force-reinstall)"
+            )
+        unpack(archive, whole)
+
     try:
-        _put(part, place / part.file, target)
+        kept(target.parent, target.name, lambda: target if target.exists() else None, make)
     except OSError as error:
         raise FeatureMissingError(
-            f"{PROJECT} cannot be unpacked to {target}: {error.strerror or error}; "
-            + _remedy(error, part.unpacked_bytes)
+            f"{PROJECT} cannot be unpacked to {target}: {error.strerror or error}; let "
+            f"XDG_CACHE_HOME name a folder with {part.unpacked_bytes / 1e6:.0f} MB of room"
         ) from None
     return True
 
 
-def _put(part: Part, archive: Path, target: Path) -> None:
-    """Makes a folder from its archive."""
-    files.make_folders(target.parent)
-    with workshop(target.parent, lock="unpacking", prefix="unpacking-") as place:
-        if target.exists():
-            return
-        try:
-            if files.sha256(archive) != part.sha256:
-                raise InputError("it has another hash than its record says")
-            whole = place / "whole"
-            whole.mkdir()
-            with archive.open("rb") as stream:
-                packed.unpack(stream, whole)
-        except InputError as error:
-            raise FeatureMissingError(
-                f"{archive} is damaged: {error}; install {PROJECT} again "
-                "(pip install --force-reinstall)"
-            ) from None
-        whole.rename(target)
-
-
-def _remedy(error: OSError, needed_bytes: int) -> str:
-    size = f"{needed_bytes / 1e6:.0f} MB"
-    if error.errno in _DISK_FULL:
-        return f"it needs {size}; make room, or let XDG_CACHE_HOME name a folder that has it"
-    return f"let XDG_CACHE_HOME name a folder that you can write to, with {size} of room"
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpacks an archive of ours, as scripts/guest/wheel.py packs it, into an empty folder."""
+    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_LOG)
+    with (
+        archive.open("rb") as stream,
+        decompressor.stream_reader(stream) as content,
+        tarfile.open(fileobj=content, mode="r|") as packed,
+    ):
+        # Newer versions of Python would leave out what is not usual in a package of data.
+        packed.extraction_filter = lambda member, path: member
+        packed.extractall(folder)  # noqa: S202 - it has the hash of the installed package's record
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            os.utime(path, (TIME_S, TIME_S), follow_symlinks=False)

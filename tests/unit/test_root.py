@@ -36,8 +36,6 @@ def root(tmp_path, monkeypatch) -> Root:
 def test_a_root_is_found_by_its_key(root, tmp_path):
     assert root.packages == {"dash": "1"}
     assert cache.find("build", tmp_path / "roots") is None
-    assert cache.find_key(root.key[:6], tmp_path / "roots") == root
-    assert cache.find_all(tmp_path / "roots") == [root]
     cache.verify(root, every_byte=True)
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from outcast import files
 from outcast.engines import pinned, shipped
-from outcast.engines import workshop as workshops
-from outcast.errors import InputError, KernelError
+from outcast.errors import FeatureMissingError, InputError, KernelError
 
 _PROGRAM = "linux"
 _RECORD = "kernel.json"
@@ -73,10 +72,17 @@ def find(folder: Path | None = None) -> Kernel | None:
 
 
 def find_key(beginning: str, folder: Path | None = None) -> Kernel:
-    """The kernel whose key begins so. Raises as `workshops.key_beginning`."""
-    kernels = {kernel.key: kernel for kernel in find_all(folder)}
-    remedy = "; scripts/guest/build makes one and says its key"
-    return kernels[workshops.key_beginning(kernels, beginning, "kernel", "kernel.build: ", remedy)]
+    """The one kernel whose key begins so. Raises FeatureMissingError, which names all."""
+    kernels = find_all(folder)
+    matching = [kernel for kernel in kernels if kernel.key.startswith(beginning)]
+    if len(matching) != 1:
+        which = "several kernels have" if matching else "there is no kernel with"
+        here = ", ".join(kernel.key for kernel in kernels) or "none"
+        raise FeatureMissingError(
+            f"kernel.build: {which} a key that begins with {beginning} (here: {here}); "
+            "scripts/guest/build makes one and says its key"
+        )
+    return matching[0]
 
 
 def find_all(folder: Path | None = None) -> list[Kernel]:

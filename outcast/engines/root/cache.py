@@ -16,7 +16,6 @@ from outcast.engines import pinned, shipped
 from outcast.engines.pinned import Kind
 from outcast.engines.root import files_list
 from outcast.engines.root.files_list import Item
-from outcast.engines.workshop import key_beginning
 from outcast.errors import InputError, RootError
 from outcast.handed_in import Versioned
 
@@ -74,18 +73,6 @@ def find(kind: Kind = "runtime", folder: Path | None = None) -> Root | None:
     target = (folder or default_folder()) / key
     root = _read(target)
     return _read(target) if root is None and shipped.provide(target) else root
-
-
-def find_key(beginning: str, folder: Path | None = None) -> Root:
-    """The root whose key begins so. Raises as `key_beginning`."""
-    roots = {root.key: root for root in find_all(folder)}
-    return roots[key_beginning(roots, beginning, "root")]
-
-
-def find_all(folder: Path | None = None) -> list[Root]:
-    """All roots, sorted by key."""
-    records = sorted((folder or default_folder()).glob(f"*/{_RECORD}"))
-    return [root for path in records if (root := _read(path.parent)) is not None]
 
 
 def verify(root: Root, *, every_byte: bool = False) -> None:
