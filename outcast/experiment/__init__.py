@@ -1,4 +1,4 @@
-"""An experiment as it is asked for, described in YAML.
+"""An experiment as YAML describes it.
 
 Each part of the schema has a file; `reader` reads and writes YAML. Keys are as people write them
 (`rate: 1gbit`); attributes carry their unit (`rate_bps`).

@@ -58,7 +58,7 @@ class Limit(Part):
     Attributes:
         size_bytes, packets: as a kernel counts it.
         time_ns: what the port sends in so long a time, in full frames.
-        bdp: bandwidth-delay products: what it sends in so many base RTTs.
+        bdp: bandwidth-delay products: what it sends in this number of base RTTs.
     """
 
     # It is written as a text.
@@ -82,7 +82,7 @@ class Limit(Part):
     def counted(self, counts: Collection[Unit], drain: Drain) -> Limit:
         """The limit in a unit that a queue counts; of both, a time comes to bytes.
 
-        It is rounded down, so that a queue never lasts longer than the time that was asked for.
+        It is rounded down, so that a queue never lasts longer than the requested time.
 
         Raises ValueError: it holds no full frame there, or more than a kernel counts.
         """

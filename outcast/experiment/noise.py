@@ -34,7 +34,7 @@ MOST_VARIATION_NS = 10**6
 
 
 class Interval(Part):
-    """A time that is drawn anew each time, uniformly from `least` to `most`."""
+    """A time that is drawn each time, uniformly from `least` to `most`."""
 
     least_ns: TimeNs = described("the shortest time", default=0, ge=0)
     most_ns: TimeNs = described("the longest time; 0us turns it off", ge=0, le=MOST_INTERVAL_NS)
@@ -206,7 +206,7 @@ class Noise(Part):
         alias="oscillators",
     )
     interrupts: Interrupts | None = optional(
-        "a host gets its arrivals in batches: by `per_second` at most so many, and the first "
+        "a host gets its arrivals in batches: at most `per_second` in a second, and the first "
         "packet after a quiet time at once; by `most` so long after the first packet"
     )
     sender: Interval | None = optional(

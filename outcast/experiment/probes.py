@@ -1,4 +1,4 @@
-"""Probes: small packets between two hosts, whose answers tell the latency during the traffic."""
+"""Probes: small packets between two hosts, whose answers show the latency during the traffic."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Source:
     def changed(self, changes: Overrides) -> Source:
         """Returns a copy with other values at these keys (dots between levels).
 
-        Raises ConfigError: a value is none that YAML can hold, or there is no such place.
+        Raises ConfigError: YAML cannot hold a value, or there is no such place.
         """
         tree = copy.deepcopy(dict(self.tree))
         lines, overridden = self.lines, self.overridden

@@ -54,10 +54,10 @@ Location = tuple[str | int, ...]
 
 
 def first_wrong(error: ValidationError, tree: object, schema: Schema) -> tuple[Location, str]:
-    """The error to tell: where in the tree that was validated, and what is wrong and allowed.
+    """The error to show: where in the tree that was validated, and what is wrong and allowed.
 
     An unknown key comes first: it often explains a key that is missing. Where one of several forms
-    is allowed, all of them are told. `schema` is the JSON schema of the model.
+    is allowed, all of them are named. `schema` is the JSON schema of the model.
     """
     wrong = min(error.errors(), key=_rank)
     at = _place(wrong, tree)
@@ -70,7 +70,7 @@ def first_wrong(error: ValidationError, tree: object, schema: Schema) -> tuple[L
 
 
 def _rank(wrong: ErrorDetails) -> int:
-    """The lower, the sooner an error is told. A mapping is not told that it should be a list."""
+    """The lower, the sooner an error is shown. No mapping is said to need a list."""
     is_other_form = wrong["type"] == "tuple_type" and isinstance(wrong["input"], Mapping)
     return (wrong["type"] != "extra_forbidden") + is_other_form
 
@@ -177,7 +177,7 @@ def _node(schema: Schema, location: Sequence[str | int]) -> Schema:
         elif part in kinds:
             node = {"$ref": kinds[part]}
         elif part.strip("[]") in schema.get("$defs", ()) and part.startswith("["):
-            # Forms that are told apart by their keys have the class's name in brackets as a tag.
+            # Forms that differ in their keys have the class's name in brackets as a tag.
             node = {"$ref": f"#/$defs/{part.strip('[]')}"}
         else:
             inner = node.get("properties", {}).get(part) or node.get("additionalProperties")

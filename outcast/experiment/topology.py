@@ -125,7 +125,7 @@ class OwnTopology(Part):
         return copy
 
     def __eq__(self, other: object) -> bool:
-        # Pydantic would compare the origin too, which is no part of what is asked.
+        # Pydantic would compare the origin too, which is no part of the request.
         return type(self) is type(other) and self.__dict__ == other.__dict__
 
     __hash__ = None  # type: ignore[assignment]

@@ -130,7 +130,7 @@ class Transport(Part):
     sack: bool = described("selective acknowledgements (RFC 2018)", default=True)
     ecn: Ecn = described(
         "explicit congestion notification: true is RFC 3168; accurate is AccECN (RFC 9768), which "
-        "tells the sender how many packets were marked, and needs Linux 7",
+        "reports to the sender how many packets were marked, and needs Linux 7",
         default=False,
     )
     offloads: bool | None = optional(
@@ -157,7 +157,7 @@ class Transport(Part):
         "does from 3.10 on with SACK; if left out, the kernel's own"
     )
     rack: bool | None = optional(
-        "whether losses are told by time (RFC 8985), as Linux does from 4.4 on; false only before "
+        "whether time shows losses (RFC 8985), as in Linux from 4.4 on; false only before "
         "Linux 6.17, which always does; if left out, the kernel's own"
     )
     pacing_ratio: PacingRatio | None = optional(

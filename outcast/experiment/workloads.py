@@ -139,7 +139,7 @@ class Incast(_Workload):
     to: Receiver = None
     senders: int | None = optional("number of hosts, from the first on; if left out, all", ge=1)
     block_bytes: SizeBytes = described("bytes of each sender in a round", gt=0)
-    rounds: int = described("how often all senders are asked", ge=1, le=100_000)
+    rounds: int = described("how often all senders get a request", ge=1, le=100_000)
 
 
 class ConstantRate(_Lasting):

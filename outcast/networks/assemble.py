@@ -89,7 +89,7 @@ def _first_addresses(
 
 
 def _valid(host: Mapping[str, Any]) -> str:
-    """A host's own address. Raises NetworkError for what is none."""
+    """A host's own address. Raises NetworkError for other text."""
     _mac(host["name"], host["ip"])
     return str(host["ip"])
 
@@ -108,7 +108,7 @@ def switches(found: Iterable[Mapping[str, Any]]) -> tuple[NetworkSwitch, ...]:
     """The switches by name, with datapath ids where they have none.
 
     As in Mininet, that is the first number in the name (Switch.defaultDpid). Where it is taken or
-    there is none, it is the lowest free one.
+    no address is given, it is the lowest free one.
     """
     in_order = sorted(found, key=lambda switch: natural(switch["name"]))
     taken = {switch["dpid"] for switch in in_order if "dpid" in switch}

@@ -32,7 +32,7 @@ def require_layers(experiment: Experiment, graph: Graph) -> None:
 
 
 def require_interfaces(experiment: Experiment, graph: Graph, flows: Sequence[Flow]) -> None:
-    """Raises ConfigError where a host's further interfaces cannot have what is asked for."""
+    """Raises ConfigError where a host's further interfaces cannot have the requested settings."""
     interfaces = Counter(
         addresses.machine_of(graph, name)
         for name, data in graph.nodes(data=True)
@@ -195,7 +195,7 @@ def require_groups(experiment: Experiment, plan: Plan) -> None:
 
 
 def require_drawn_ways(experiment: Experiment, plan: Plan) -> None:
-    """Raises ConfigError where packets drawn to other ways cannot have what is asked for."""
+    """Raises ConfigError where packets drawn to other ways cannot have the requested settings."""
     if not plan.per_packet:
         return
     has = {

@@ -20,7 +20,7 @@ from outcast.plan.links import Direction
 from outcast.plan.paths import receiver, there_and_back
 
 FIRST_SOURCE_PORT = 20001
-"""Flows are told apart by their source port, which the run chooses."""
+"""Flows differ in their source port, which the run chooses."""
 SERVER_PORT = 5001
 """iperf's own default."""
 _FURTHER_SERVER_PORT = 5004

@@ -20,7 +20,7 @@ TCP = "TCP"
 UDP = "UDP"
 """The label of flows without a congestion control."""
 UNKNOWN = "unknown"
-"""The congestion control of a flow whose sender nobody told us of."""
+"""The congestion control of a flow whose sender is not known."""
 NO_PORT = "no port"
 """The label of flows that come in by no port of a bottleneck."""
 NO_CLASS = "no class"
@@ -108,7 +108,7 @@ def every(flows: Sequence[_Flow], compared: Sequence[_Flow] | None = None) -> Gr
 
 
 def _is_told(kind: GroupKind, flows: Sequence[Member]) -> bool:
-    """Whether a kind of grouping tells flows apart by something that is known of them."""
+    """Whether what a kind of grouping needs is known of the flows."""
     match kind:
         case "name":
             return any(flow.name is not None for flow in flows)
@@ -128,7 +128,7 @@ def _grouped(grouping: Grouping, flows: Iterable[_Flow]) -> dict[str, list[_Flow
 
 
 def chosen(group_by: GroupKind | None, groups: Collection[str]) -> GroupKind:
-    """The kind in use: the one asked for, else `name` if any flow has one, else `hops`.
+    """The kind in use: the requested one, else `name` if any flow has one, else `hops`.
 
     Where hops are not known, as in joined captures, it is the input port.
     """
@@ -178,8 +178,8 @@ def comparison(
     are the hop classes with the most and the fewest hops, and None if there is only one class.
 
     Args:
-        group_by: the kind asked for; None if it is left out.
-        compare: the labels asked for.
+        group_by: the requested kind; None if it is left out.
+        compare: the requested labels.
         groups: what `every` returns.
         further: names of groups that may have no flows, as those of programs.
 

@@ -1,4 +1,4 @@
-"""What makes a run answer another question than its configuration asks; told before the run.
+"""What makes a run answer another question than its configuration asks; shown before the run.
 
 Pure: a plan and its experiment say it all. Each line names the key to change.
 """
@@ -19,7 +19,7 @@ _MARKING = {"dctcp": "the kind ecn_threshold"}
 
 
 def beforehand(experiment: Experiment, plan: Plan, engine: EngineChoice) -> list[str]:
-    """What is told before a run, and is in its warnings: hints, and bounds that it lies beyond."""
+    """A run's lines before it begins, and in its warnings: hints, and bounds that it exceeds."""
     return [*hints(experiment, plan), *envelope_warnings(experiment, plan, engine)]
 
 

@@ -101,7 +101,7 @@ def _of_class(part: TrafficClass) -> str:
 
 
 def limits(experiment: Experiment, plan: Plan, at: Collection[str]) -> list[str]:
-    """A line on each limit that was not asked for as the kernel counts it, and what it came to.
+    """A line on each limit that is not in the kernel's unit, and what it came to.
 
     Switch ports that are alike share a line.
     """

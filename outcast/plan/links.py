@@ -1,4 +1,4 @@
-"""What is asked for in each direction of each link.
+"""The requested settings of each direction of each link.
 
 The settings come from four places, of which the later wins: `links`, `links.layers`, the edge's own
 settings in the topology, and `links.overrides`.
@@ -167,7 +167,7 @@ def require_mtu(
 ) -> None:
     """Raises ConfigError where a path does not take the packets that its hosts may send.
 
-    A switch neither cuts a packet nor tells the sender that it is too large. TCP agrees on the
+    A switch neither cuts a packet that is too large nor reports it to the sender. TCP agrees on the
     smaller of both hosts' MTUs (RFC 9293, section 3.7.1), so the whole path has to take that.
 
     `ways` has the key of the configuration that an error names, the path, and the size of the

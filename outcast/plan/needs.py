@@ -1,6 +1,6 @@
 """What a path needs of its ends: buffers that hold what it holds.
 
-Pure: a plan and its experiment say it all, so a run can tell it before anything is built.
+Pure: a plan and its experiment say it all, so a run can say it before anything is built.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ IFB_OF_HOST = "arrivals"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A time that is drawn anew each time, uniformly between two bounds in nanoseconds."""
+    """A time that is drawn each time, uniformly between two bounds in nanoseconds."""
 
     least_ns: int
     most_ns: int
@@ -67,9 +67,9 @@ def possible(per_second: int) -> int:
 
 
 def interval_ns(per_second: int) -> int:
-    """The time that the kernel takes for one of so many packets in a second.
+    """The time between packets at a rate in packets per second, as the kernel rounds it.
 
-    It multiplies and shifts in place of dividing (psched_ratecfg_precompute__ in
+    The kernel multiplies and shifts instead of dividing (psched_ratecfg_precompute__ in
     net/sched/sch_generic.c), and so do we.
     """
     factor, shift = 10**9, 0

@@ -18,7 +18,7 @@ class Planned:
     """An experiment, and its plan in each engine. A plan is made once, when it is first needed.
 
     Attributes:
-        experiment: as it is asked for, without an engine's defaults.
+        experiment: as requested, without an engine's defaults.
         located: says in a refusal where the experiment comes from.
     """
 

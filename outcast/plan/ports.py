@@ -49,7 +49,7 @@ SYN_FRAME_BYTES = 74
 
 @dataclass(frozen=True, slots=True)
 class PortQueue:
-    """The settings that are asked for at one port.
+    """The requested settings of one port.
 
     Attributes:
         frame_bytes: the largest frame of its link, without the checksum.
@@ -129,7 +129,7 @@ def switch_queue(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
 
 
 def asked_of_switch(experiment: Experiment, plan: Plan, port: str) -> tuple[str, Queue]:
-    """The queue that is asked for at a switch's port, and the key that asks for it."""
+    """The requested queue of a switch's port, and its key in the configuration."""
     own = plan.links[plan.ends[port]].queue
     if own is not None:
         return "links", own

@@ -25,7 +25,7 @@ LIBRARIES = "libraries"
 """The folder among a program's files that has shared libraries (outcast/engines/programs.py)."""
 
 LET_FAIL = "executions, which allow_failure lets pass"
-"""How a warning tells of failures that were asked for."""
+"""How a warning names failures that the configuration requests."""
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The PATH of every program, whoever starts the run."""
@@ -47,7 +47,7 @@ class Program:
         ready_port, ready_line: how a server shows that it is ready; both are None for a client.
         start_ns: a client's first start after the traffic's start, as drawn.
         every_ns: time between the starts of two executions; None if the next starts at once.
-        peers: the hosts that it talks to, as far as the configuration says.
+        peers: the hosts that it talks to by the configuration.
     """
 
     name: str

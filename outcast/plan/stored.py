@@ -121,7 +121,7 @@ def read_plan(path: Path) -> Plan:
     """The plan from a plan.json.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file is missing.
         InputError: it cannot be read, is no stored plan, or has another format.
     """
     document = handed_in.read_model(path, _Document)

@@ -1,6 +1,6 @@
 """Rate traces: a file that says at which rate a link sends at which time.
 
-Two formats are read, told apart by their first line:
+Two formats are read. The first line shows which it is:
 
 * CSV, with a header that names a column of times and one of rates with their units, as
   `time_ms,rate_mbps`. With the header `time,rate` each value has its own unit, as `20ms,5mbit`.

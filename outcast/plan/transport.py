@@ -46,7 +46,7 @@ def of_hosts(
 ) -> Mapping[str, Transport]:
     """The settings of each host that takes part in a flow; other hosts have `base`.
 
-    `machine` tells the host that an interface is of.
+    `machine` gives an interface's host.
 
     Selective acknowledgements, ECN, the minimum RTO, the initial window, fq and what is set by
     sysctl belong to a host and not to a socket. A receiver offers what any of its senders uses,

@@ -1,12 +1,12 @@
 """The manifest of joined captures: the folder that `outcast join ... -o DIR` writes.
 
-The folder has the tables, the summary and the pictures of a run, as far as captures tell them. It
-has no config.yaml, plan.json or counters.json, because nobody told us what was configured and no
+The folder has the tables, the summary and the pictures of a run that captures give. It
+has no config.yaml, plan.json or counters.json, because the configuration is not known and no
 counter was read.
 
 ```
 manifest.json       this module's CapturesManifest
-captures/           copies of the captures, if they were asked for or put there
+captures/           copies of the captures, if they were requested or put there
 *.parquet, summary.json, *.png, report.html
 ```
 """

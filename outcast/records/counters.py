@@ -144,7 +144,7 @@ class Counters(handed_in.Record):
 
 
 NO_COUNTERS = Counters(ports={}, hosts={}, captures=[])
-"""Those of joined captures, whose kernels nobody asked."""
+"""Those of joined captures, whose kernels' counters are not known."""
 
 
 class PortRates(handed_in.Record):

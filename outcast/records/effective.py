@@ -149,7 +149,7 @@ class Start:
     """How the flows' common start came about.
 
     Attributes:
-        notice_s: how long before the start the flows were told it; None if it was set beforehand.
+        notice_s: how long before the start the flows got it; None if it was set beforehand.
         lead_s: the time from the first client's start to the first flow's start.
     """
 
@@ -211,7 +211,7 @@ class Effective:
         workloads: facts on the generated flows; keys are whole setting names.
         load: shares of the CPU; keys are whole setting names. It is empty under virtual time.
         min_rto_ns: the smallest minimum RTO, rounded up to the kernel's tick; None if the kernel
-            does not tell its tick.
+            does not show its tick.
         instants_ns: by what began then, fixed instants of virtual time, in nanoseconds since boot.
         modules: by module of the user's that was loaded, its parameters as the kernel showed them.
     """

@@ -37,7 +37,7 @@ class FlowRecord(handed_in.Record):
     dport: int
     hops: int | None
     """Its class, the number of links on a shortest path; its own path may be longer. Null in joined
-    captures, which do not tell."""
+    captures, which do not show it."""
     path: list[str]
     """Names of the nodes on its path, the sender first."""
     return_path: list[str] = Field(default_factory=list)
@@ -56,7 +56,7 @@ class FlowRecord(handed_in.Record):
     """What the configuration calls its group, or its program; null without a name."""
     protocol: Literal["tcp", "udp"] = "tcp"
     of_program: bool = False
-    """Whether a program sent it, so that only the captures tell of it."""
+    """Whether a program sent it, so that only the captures show it."""
     carries_data: bool = True
     """False for a direction of a program's connection with less than a tenth of the other one's
     payload, as acknowledgements and requests."""
@@ -99,7 +99,7 @@ class ExecutionRecord(handed_in.Record):
     output_bytes: int
     """Written to standard output and standard error."""
     kept_bytes: int
-    """Of these, so many are in the run directory."""
+    """How many of these are in the run directory."""
     fault: str | None = None
     """Where it crashed, in the kernel's words."""
 
@@ -131,7 +131,7 @@ class ProgramRecord(handed_in.Record):
     port: int | None
     """Where a server listens, if `ready` names it."""
     repeat: int
-    """Executions asked for."""
+    """Requested executions."""
     start_ns: int = 0
     """When a client was to begin, after the traffic's start, as drawn from the seed."""
     peers: list[PeerRecord]
@@ -178,7 +178,7 @@ class BottleneckRecord(handed_in.Record):
     """One output port whose queue is studied, and the ports that feed it."""
 
     switch: str | None
-    """Null in joined captures, which do not tell."""
+    """Null in joined captures, which do not show it."""
     egress: str
     ingress: list[str]
     destinations: list[str]

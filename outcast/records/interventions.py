@@ -57,13 +57,13 @@ class PacketFate(handed_in.Record):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Words that tell the packet from all others of its run."""
+        """Words that name the packet among all of its run."""
         address = (self.src, self.sport, self.dst, self.dport)
         return (self.port, self.t_in_ns, *address, self.ip_id, self.seq)
 
     @property
     def words(self) -> str:
-        """The fate as it is asked for: `drop`, `delay=5us`."""
+        """The fate as it is requested: `drop`, `delay=5us`."""
         return f"delay={format_time(self.delay_ns)}" if self.fate == "delay" else self.fate
 
     @property
@@ -76,7 +76,7 @@ class PacketFate(handed_in.Record):
         )
 
     def argument(self) -> str:
-        """Words that the guest's kernel is told."""
+        """Words for the guest's kernel."""
         # Of an IPv6 address the kernel compares the last four bytes (patch 0010).
         ends = (f"{int(address) & 0xFFFFFFFF:x}" for address in (self.src, self.dst))
         words = (
@@ -95,7 +95,7 @@ class PacketFate(handed_in.Record):
         Raises RunError: the packet did not come, or its fate is another one.
         """
         found_ns, queued_ns, returned, marked = said
-        # Without an IP identification, as in IPv6, its instant tells it from a copy of its data.
+        # Without an IP identification, as in IPv6, only the instant differs from a copy's.
         is_told = self.ip_id or (self.seq and self.src.version == 4)
         if not found_ns or (found_ns != self.boot_ns and not is_told):
             raise RunError(
@@ -149,7 +149,7 @@ class NoiseFrom(handed_in.Record):
     seed: Annotated[int, Field(gt=0, lt=1 << 63)]
 
     def argument(self) -> str:
-        """Words that the guest's kernel is told."""
+        """Words for the guest's kernel."""
         return f"noise-from={self.boot_ns},{self.kernel_seed}"
 
     @property
@@ -183,11 +183,11 @@ class Interventions(handed_in.Record):
 
     @property
     def asked(self) -> tuple[object, ...]:
-        """Words that tell these interventions from others of the same run."""
+        """Words that differ between interventions of the same run."""
         return (*self.arguments(), *self.lost)
 
     def arguments(self) -> Iterator[str]:
-        """Words that the guest's kernel is told. Nothing in the guest can tell."""
+        """Words for the guest's kernel. Nothing in the guest can see them."""
         yield from (fate.argument() for fate in self.fates)
         if self.noise is not None:
             yield self.noise.argument()
@@ -197,7 +197,7 @@ class Interventions(handed_in.Record):
 
         Raises:
             FeatureMissingError: the kernel knows no fates.
-            RunError: the fate of a packet is another one than was asked for.
+            RunError: the fate of a packet is not the requested one.
         """
         fates = [line[1:] for line in said if line[0] == FATE_LINE]
         is_reseeded = [line for line in said if line[0] == NOISE_LINE]

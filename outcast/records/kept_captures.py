@@ -90,7 +90,7 @@ class Packet(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The parting of two captures: after so many equal packets, and the next packet of each."""
+    """The parting of two captures: after how many equal packets, and the next packet of each."""
 
     number: int
     at_ns: int
@@ -124,7 +124,7 @@ def first_stamp_ns(path: Path) -> int | None:
 
 
 def _packets(stream: BinaryIO, path: Path) -> Iterator[Packet]:
-    """Gives every packet in a capture of ours (pcap-savefile(5)).
+    """Gives every packet in a capture of a run (pcap-savefile(5)).
 
     Foreign captures are read by outcast.analysis.capture.pcap.
 
@@ -142,7 +142,7 @@ def _packets(stream: BinaryIO, path: Path) -> Iterator[Packet]:
 
 
 def _read(stream: BinaryIO, size: int, path: Path) -> bytes:
-    """Reads so many bytes, or fewer at the end of the file. Raises InputError."""
+    """Reads this number of bytes, or fewer at the end of the file. Raises InputError."""
     parts = []
     try:
         while size and (part := stream.read(size)):

@@ -72,7 +72,7 @@ class Header:
 
 
 def read_header(data: bytes) -> Header:
-    """Decodes an Ethernet frame as far as it was captured."""
+    """Decodes the captured part of an Ethernet frame."""
     if len(data) < _ETHERNET_BYTES:
         return Header(None, None, None, None, f"{len(data)} bytes, too few for a frame's header")
     at = _ETHERNET_BYTES
@@ -117,7 +117,7 @@ def seen(record: Packet, directory: RunDirectory, manifest: Manifest) -> SeenPac
     """Puts a packet of a run into words, with who sent it."""
     header = read_header(record.data)
     plan = None
-    # Without a plan that this version reads, senders of generated flows are not told.
+    # Without a plan that this version reads, senders of generated flows are not known.
     with contextlib.suppress(InputError):
         plan = directory.read_plan()
     source, destination = (
@@ -133,7 +133,7 @@ def sender_of(
 ) -> tuple[int | None, str | None, str | None]:
     """Finds the number of a packet's flow, and the host and process that sent it.
 
-    Each is None where it is not known, or where there is none.
+    Each is None where it is not known or does not exist.
     """
     there = (header.src, header.sport, header.dst, header.dport)
     back = (header.dst, header.dport, header.src, header.sport)
@@ -172,7 +172,7 @@ def sender_of(
 
 
 def _addresses(manifest: Manifest, plan: Plan | None) -> Iterator[tuple[str, str]]:
-    """Addresses with their hosts, as far as the records tell them."""
+    """Addresses with those hosts that the records name."""
     for flow in manifest.flows:
         yield flow.src_ip, flow.src
         yield flow.dst_ip, flow.dst

@@ -44,14 +44,14 @@ _TCA_STATS_APP = 4
 
 
 class Shown(dict[str, Any]):
-    """A qdisc's message, as far as its statistics are read, in the form of pyroute2's.
+    """A qdisc's message with the statistics that are read, in the form of pyroute2's.
 
     pyroute2 itself would take a tenth of an analysis of a small run, most of it to be imported, and
     ten times as long for a message.
     """
 
     def get_attr(self, name: str) -> Any:
-        """An attribute by its name; None where there is none."""
+        """An attribute by its name; None where it is missing."""
         return self.get(name)
 
 
@@ -92,7 +92,7 @@ def _required(raw: bytes, kind: int, name: str) -> bytes:
 def counters(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Returns bytes, packets, drops, overlimits, backlog and qlen of a port's shaper.
 
-    Raises ReadBackError: the port has no shaper of ours.
+    Raises ReadBackError: the port lacks the shaper that outcast set up.
     """
     stats = _qdisc(messages, SHAPER_HANDLE).get_attr("TCA_STATS2")
     counted = {**stats.get_attr("TCA_STATS_BASIC"), **stats.get_attr("TCA_STATS_QUEUE")}
@@ -107,7 +107,7 @@ def lost(messages: Sequence[Mapping[str, Any]]) -> dict[Cause, int]:
     net/sched/sch_netem.c). What is left is its own: packets that came while it held as many
     as it can.
 
-    Raises ReadBackError: the port has no shaper or no queue of ours.
+    Raises ReadBackError: the port lacks the shaper or queue that outcast set up.
     """
     at_shaper = counters(messages)["drops"]
     of_port: dict[Cause, int] = {"queue": statistics(messages)["drops"]}
@@ -129,7 +129,7 @@ def statistics(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         - `sent_packets`, `sent_bytes`: what was dequeued towards the wire.
         - `overlimits`: the shaper's count of packets that had to wait.
 
-    Raises ReadBackError: the port has no shaper or no queue of ours.
+    Raises ReadBackError: the port lacks the shaper or queue that outcast set up.
     """
     shaper = counters(messages)
     leaf = _qdisc(messages, QUEUE_HANDLE)
@@ -153,7 +153,7 @@ def own_counters(messages: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
     Of classes of service these are `class_1_packets`, what class 3:1 has sent, and `class_1_drops`.
 
-    Raises ReadBackError: the port has no queue of ours.
+    Raises ReadBackError: the port lacks the queue that outcast set up.
     """
     leaf = _qdisc(messages, QUEUE_HANDLE)
     own = decode(leaf.get_attr("TCA_KIND"), leaf.get_attr("TCA_STATS2").get_attr("TCA_STATS_APP"))

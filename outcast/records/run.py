@@ -36,7 +36,7 @@ OF_INTERVAL = {"packets": "packet", "blackouts": "blackout"}
 """These tables, and the column that numbers their rows where some are left out."""
 
 _MOST_IN_LABEL = 2
-"""The most groups that a port's label names; of more it tells the number."""
+"""The most groups that a port's label names; of more it gives the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Run:
 
     @cached_property
     def plan(self) -> Plan | None:
-        """The plan that was built for the run; None for joined captures, which do not tell."""
+        """The plan that was built for the run; None for joined captures, which do not show it."""
         return self.directory.read_plan() if self.directory.plan.exists() else None
 
     @cached_property
@@ -110,9 +110,9 @@ class Run:
 
     @cached_property
     def experiment(self) -> Experiment:
-        """The experiment that was asked for, with every default filled in.
+        """The requested experiment, with every default filled in.
 
-        Raises InputError for joined captures too, because nobody told us what was asked for.
+        Raises InputError for joined captures too, because their experiment is not known.
         """
         if self.captured is not None:
             raise InputError(f"{self.directory.path}: holds joined captures; only runs have this")

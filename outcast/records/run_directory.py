@@ -92,7 +92,7 @@ class Manifest(handed_in.Versioned):
     """The record of what ran. `requested` and `effective` map settings to values."""
 
     tells_senders: ClassVar[bool] = True
-    """Whether records tell of the senders: their congestion control, counters and least RTO."""
+    """Whether records describe the senders: their congestion control, counters and least RTO."""
     has_all_outputs: ClassVar[bool] = False
     """Whether `bottlenecks` are all outputs of one hop, and not those that were chosen."""
 
@@ -122,7 +122,7 @@ class Manifest(handed_in.Versioned):
     """Hosts that send generated flows, which their counters include."""
     programs: list[ProgramRecord] = Field(default_factory=list)
     program_controls: list[ControlRecord] = Field(default_factory=list)
-    """Congestion controls that programs chose, as far as samples of their sockets saw them."""
+    """Congestion controls that programs chose, as samples of their sockets saw them."""
     probes: list[ProbeRecord] = Field(default_factory=list)
     blackout: BlackoutRecord | None = None
     bottlenecks: list[BottleneckRecord]
@@ -224,7 +224,7 @@ class RunDirectory:
     log = Place("log.txt")
 
     def read_plan(self) -> Plan:
-        """Reads the stored plan. Raises InputError if there is none or it cannot be read."""
+        """Reads the stored plan. Raises InputError if it is missing or cannot be read."""
         try:
             return stored.read_plan(self.plan)
         except FileNotFoundError:
@@ -238,7 +238,7 @@ class RunDirectory:
     def read_manifest(self) -> Manifest:
         """Reads the manifest.
 
-        Raises InputError if there is none or it cannot be read.
+        Raises InputError if it is missing or cannot be read.
         """
         return read_record(self.manifest, Manifest)
 
@@ -263,7 +263,7 @@ class RunDirectory:
         return read_record(self.lost, Lost) if self.lost.exists() else Lost()
 
     def read_decision(self) -> Decision | None:
-        """Reads when an outcome was decided; None if nobody asked. Raises InputError."""
+        """Reads when an outcome was decided; None if `fate` did not run. Raises InputError."""
         return read_record(self.decision, Decision) if self.decision.exists() else None
 
     def read_rates(self) -> Rates:
@@ -288,7 +288,7 @@ class RunDirectory:
         }
 
     def seal(self, **changes: Any) -> Manifest:
-        """Writes the manifest anew with these changes and with the hashes of all other files."""
+        """Writes the manifest again with these changes and with the hashes of all other files."""
         files = self.hashes()
         manifest = self.read_manifest().model_copy(update={**changes, "files": files})
         self.write_manifest(manifest)

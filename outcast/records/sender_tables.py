@@ -29,7 +29,7 @@ COLUMNS = {
 
 - `t_ns`: when it happened, after the traffic's start; negative before it.
 - `order`: its place among all events that the run recorded, of any kind. Virtual time stands still
-  while the kernel computes, so this tells which of two events at one time came first.
+  while the kernel computes, so this shows which of two events at one time came first.
 - `host`: the node that it happened at, a host or a switch; null if the event does not say.
 - `port`: the interface; null if it does not say.
 - `flow`: the flow of flows.parquet; null if it concerns none.

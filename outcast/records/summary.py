@@ -255,11 +255,11 @@ class LimitSummary(handed_in.Record):
     receiver: float | None
     """The receiver's window; null of Multipath TCP."""
     send_buffer: float | None
-    """The sender's own buffer; null of Multipath TCP, whose kernel does not tell."""
+    """The sender's own buffer; null of Multipath TCP, whose kernel does not show it."""
     application: float
     """The application, which had nothing to send."""
     timeout: float
-    """Waiting for a timeout, as the bottleneck's packets tell."""
+    """Waiting for a timeout, as the bottleneck's packets show."""
     pacing: float = 0.0
     """A rate that was set for pacing."""
     at_least: bool = False
@@ -289,7 +289,7 @@ class Summary(handed_in.Versioned):
     format: int = 1
     name: str
     engine: EngineName | None
-    """Null for joined captures, which no engine of ours made."""
+    """Null for joined captures, which no engine made."""
     duration_s: float
     interval: Literal["whole", "all active", "asked"]
     """What numbers cover: the whole duration, the time in which all flows were active, or

@@ -37,7 +37,7 @@ BLOCK_ROWS = 1 << 21
 
 
 PART_ROWS = 200_000
-"""So many rows of a table wait in memory for more, before they become a part."""
+"""This number of rows of a table wait in memory for more, before they become a part."""
 
 
 class PartsWriter:

@@ -24,7 +24,7 @@ from outcast.view.terminal.whatif import told
 from outcast.whatif import elsewhere, side_by_side
 
 NAMED = 10
-"""So many packets with another fate are named."""
+"""This number of packets with another fate is named."""
 TABLE = "blast"
 GOODPUT = "whatif"
 _ENDS = ["src", "sport", "dst", "dport"]
@@ -99,7 +99,7 @@ def _packets(run: Run) -> pl.DataFrame:
 
 
 def _with_sendings(packets: pl.DataFrame) -> pl.DataFrame:
-    """Packets with `transmission`: how often their segment had been sent, as the port can tell.
+    """Packets with `transmission`: how often their segment had been sent, as the port saw it.
 
     If later data was sent before what the port sees first of a segment, that is a retransmission.
     The IP identifications of a connection have the order of sending; without them it is that of
@@ -207,7 +207,7 @@ def of(
 ) -> WhatIf:
     """The record of two runs for whatif.json.
 
-    `explanation` says where they part; None if that is not told. `changes` and `numbers` are what
+    `explanation` says where they part; None if nothing does. `changes` and `numbers` are what
     `blast` and `flow_numbers` gave.
     """
     first = None if explanation is None else explanation.first
@@ -283,7 +283,7 @@ def require_prefix(explanation: Explanation, since_ns: int, named: str) -> None:
 
 
 def require_fates(run: Run, fates: Sequence[PacketFate]) -> None:
-    """Raises RunError if a packet has another fate in the captures than was asked for."""
+    """Raises RunError if a packet has another fate in the captures than the requested one."""
     with run.reading():
         packets = run.table("packets", whole=True)
     measured = {record.egress for record in run.manifest.bottlenecks}

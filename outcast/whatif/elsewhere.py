@@ -1,6 +1,6 @@
 """A packet at another captured port of its way than the one whose queue is studied.
 
-Its row in packets.parquet tells it. Captures tell when it came to the other port's switch.
+Its row in packets.parquet names it. Captures show when it came to the other port's switch.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def came_in_ns(run: Run, packet: Mapping[str, Any], port: str, where: str) -> in
 
 
 def require_done(run: Run, fate: PacketFate) -> None:
-    """Raises RunError if the capture of a port shows another fate than was asked for."""
+    """Raises RunError if the capture of a port shows another fate than the requested one."""
     has_left = bool(_seen_ns(run, fate.model_dump(mode="json"), fate.port, "out"))
     if has_left is (fate.fate == "drop") and fate.fate in ("drop", "forward"):
         raise RunError(f"{fate.name}: {'left' if has_left else 'did not leave'}, as captures show")
 
 
 def _seen_ns(run: Run, packet: Mapping[str, Any], port: str, way: str) -> list[int]:
-    """When a packet was seen in the capture of a port, by what tells it from others (epoch)."""
+    """When a packet was seen in the capture of a port, by what no other packet has (epoch)."""
     found = []
     for record in run.directory.read_manifest().captures:
         if (record.port, record.direction) == (port, way):

@@ -1,4 +1,4 @@
-"""Fates that are asked for: read, checked against a run, and turned into interventions."""
+"""Requested fates: read, checked against a run, and turned into interventions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FATES = get_args(Fate)
 ALLOWED = "allowed are keep, forward, drop, mark and delay=TIME, as delay=5us"
 LONGEST_DELAY_NS = 10**9
 FORWARDING = frozenset({"bfifo", "pfifo", "red", "pie", "prio", "drr", "htb"})
-"""Qdiscs that take a packet beyond their limit when the kernel tells them (patch 0019), and those
+"""Qdiscs that take a packet beyond their limit on the kernel's order (patch 0019), and those
 that leave it to such a qdisc of one of their classes."""
 _COLUMNS = ("port", "packet", "fate")
 _IDENTITY = ("flow", "src", "sport", "dst", "dport", "ip_id", "seq")

@@ -24,7 +24,7 @@ class AskedLoss:
     """A loss that somebody asks for. Errors begin with `where`.
 
     Attributes:
-        packet: its row of packets.parquet; None where `flow` and `segment` tell it.
+        packet: its row of packets.parquet; None where `flow` and `segment` name it.
         segment: of the flow's data segments that cross the link in this direction, from 0.
         link: two neighbours, as `a-b`; the segment leaves a and does not reach b.
     """

@@ -87,7 +87,7 @@ def _of_flows(
 
 
 def transfers(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
-    """The TCP flows of each workload together. Drops are not told by workload."""
+    """The TCP flows of each workload together. Drops are not known by workload."""
     summaries = [run.summary.completions or {} for run in (factual, counterfactual)]
     for number in sorted(summaries[0].keys() & summaries[1].keys()):
         first, second = (summary[number] for summary in summaries)
@@ -105,7 +105,7 @@ def transfers(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
 
 
 def streams(factual: Run, counterfactual: Run) -> Iterator[ComparedFlows]:
-    """The UDP flows of workloads, which addresses and ports tell in both runs."""
+    """The UDP flows of workloads, which have the same addresses and ports in both runs."""
     keys = ["workload", "src", "sport", "dst"]
     if not all("streams" in run.tables for run in (factual, counterfactual)):
         return

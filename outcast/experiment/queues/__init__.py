@@ -1,7 +1,7 @@
 """The kinds of queues that a port can have, a file for each.
 
 A kind is registered by its place in `Queue`. By that the configuration's schema knows it, and so
-does the code that sets queues up, reads them back, and tells what a kernel lacks.
+does the code that sets queues up, reads them back, and says what a kernel lacks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The base class of queue kinds, and what several kinds have in common.
 
 A kind is one class in a file of its own. The class has all that is particular to the kind: its
-keys in the configuration, what the kernel is told, what the kernel shows, when the queue drops, and
+keys in the configuration, what the kernel gets, what the kernel shows, when the queue drops, and
 what it counts. `outcast.emulation.queues`, `outcast.records.queue_statistics` and
 `outcast.engines.doctor` derive everything else from the class. Nothing here asks a kernel.
 """
@@ -29,7 +29,7 @@ Drops = Literal["at_limit", "on_arrival", "later"]
 """
 
 Options = str | bytes
-"""What a qdisc is told: words for tc(8), or the bytes of TCA_OPTIONS where tc(8) has no words."""
+"""A qdisc's options: words for tc(8), or the bytes of TCA_OPTIONS where tc(8) has no words."""
 
 Probe = Mapping[str, Options]
 """From a qdisc's name to options that every kernel with this qdisc accepts."""
@@ -52,11 +52,11 @@ DEFAULT_BURST_BYTES = 1600
 
 
 RATE, PORT, OVERHEAD = "{rate}", "{port}", "{overhead}"
-"""Stand in the words that tc(8) is told for the port's rate, its name, and how it counts frames."""
+"""Stand in the words for tc(8) for the port's rate, its name, and how it counts frames."""
 
 
 class Qdisc(NamedTuple):
-    """A qdisc as the kernel is told of it.
+    """A qdisc as the kernel gets it.
 
     Attributes:
         kind: its name in the kernel.
@@ -154,7 +154,7 @@ class QueueKind(Part):
 
     @property
     def limits(self) -> dict[str, Limit]:
-        """Its limits by key, as they were asked for."""
+        """Its limits by key, as the configuration has them."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: value for name, value in values.items() if isinstance(value, Limit)}
 

@@ -30,7 +30,7 @@ def _of_all_tins(raw: bytes) -> dict[str, int]:
 
 
 class Cake(base.ControlsDelay, base.CountsBytes):
-    """tc-cake(8): a queue for each flow, drops as CoDel and BLUE do, under a shaper of ours.
+    """tc-cake(8): a queue for each flow, drops as CoDel and BLUE do, under outcast's shaper.
 
     It marks ECN-capable packets instead of dropping them; this cannot be switched off.
     """

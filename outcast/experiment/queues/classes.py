@@ -1,4 +1,4 @@
-"""Queues with classes of service: a drop-tail queue for each, told by the packets' DSCP (RFC 2474).
+"""Queues with classes of service: a drop-tail queue for each, chosen by a packet's DSCP (RFC 2474).
 
 The classes stand in one qdisc below the shaper. Class number n is `3:n`, from 1, and its packets
 stand in a pfifo or bfifo. Filters of cls_u32 look at IPv4 and IPv6; the class without code points

@@ -27,7 +27,7 @@ class Custom(base.Shaped):
 
     # Nothing is known about it, so nothing is promised.
     drops = "later"
-    # Only the kernel knows the qdisc, so the kernel is asked when it is set up.
+    # Only the kernel knows the qdisc, so only setting it up shows whether it is there.
     probe = {}
     counters = {}
     always_marks = True

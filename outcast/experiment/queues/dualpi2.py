@@ -19,7 +19,7 @@ _NO_MEMORY_LIMIT = _MOST_PROBABILITY = 2**32 - 1
 _LONGEST_NS = 4 * 10**9
 """The kernel keeps the update interval and the step in nanoseconds, in 32 bits."""
 _PER_HZ = 256
-"""The kernel is told the gains in 256ths of a hertz, and keeps them for delays in 64 ns."""
+"""The kernel takes the gains in 256ths of a hertz, and keeps them for delays in 64 ns."""
 _ECN_MASKS = {"l4s_ect": 1, "any_ect": 3}
 
 

@@ -14,7 +14,7 @@ from outcast.experiment.queues import base
 TCA_RED_PARMS, TCA_RED_MAX_P = 1, 3
 _MOST_BURST = 10_000
 _AVERAGE_BITS = 32
-"""red keeps its average times 2^Wlog in so many bits (red_check_params in include/net/red.h)."""
+"""The bits of red's average times 2^Wlog (red_check_params in include/net/red.h)."""
 _SCALED_PROBABILITY = 1 << 32
 
 

@@ -55,7 +55,7 @@ class Sfq(base.CountsPackets):
         yield base.Setting("limit_packets", self.limit.packets, limit)
         yield base.Setting("buckets", self.buckets, buckets)
         yield base.Setting("perturb_s", self.perturb_ns // 10**9, perturb)
-        # tc was not told these three; the manifest records them: a turn's bytes, which is a full
+        # tc did not get these three; the manifest records them: a turn's bytes, which is a full
         # frame of the link, flows at a time, and packets of a flow.
         yield base.Setting("quantum_bytes", quantum, quantum)
         yield base.Setting("flows", flows, flows)
