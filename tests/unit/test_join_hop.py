@@ -98,19 +98,20 @@ def test_a_queue_of_bytes_that_is_full_for_long_frames_alone_is_no_limit_of_leng
 
     Some short ones are lost elsewhere, so not all losses of the flow are those of the queue.
     """
-    came = [P(30 * n, seq=2_000 * n, ip_id=n, payload=1000, sport=5) for n in range(1, 9000)]
-    came += [
+    sent = [P(30 * n, seq=2_000 * n, ip_id=n, payload=1000, sport=5) for n in range(1, 9000)]
+    sent += [
         P(300 * n + 1, seq=2_000 * n, ip_id=n, payload=10 if n % 3 else 1300, sport=6)
         for n in range(100, 790)
     ]
-    came.sort(key=lambda one: one.at_us)
-    left, leaves = [], []
-    for one in came:
+    came, left, leaves = [], [], []
+    for one in sorted(sent, key=lambda one: one.at_us):
         leaves = [(when, size) for when, size in leaves if when > one.at_us]
         size = one.payload + 66
-        if one.payload == 10 and one.seq % 60_000 == 2_000:
+        fits = sum(size for _, size in leaves) + size <= 2500
+        if fits and one.payload == 1300:
             continue
-        if sum(size for _, size in leaves) + size <= 2500:
+        came.append(one)
+        if fits and (one.payload != 10 or one.seq % 60_000 != 2_000):
             leaves.append(((leaves[-1][0] if leaves else one.at_us) + 0.1 * size, size))
             left.append(replace(one, at_us=leaves[-1][0]))
     found = joined(tmp_path, came, left)
