@@ -5,6 +5,8 @@ set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=$PWD/.venv/bin
+# Without bytecode every process of pytest would read and rewrite the same 700 modules again.
+unset PYTHONDONTWRITEBYTECODE
 
 # The parts that need the kernel wait here for the build that has begun beside the others.
 kernel() { "$bin/outcast" guest info >/dev/null 2>&1 || scripts/guest/build; }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 # How long an example takes depends more on the machine's load than on the code.
-settings.register_profile("outcast", deadline=None)
+settings.register_profile("outcast", deadline=None, max_examples=50)
 settings.load_profile("outcast")
 
 # So that the processes that a sweep starts find the tests' own executor of runs.

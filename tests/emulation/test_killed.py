@@ -20,7 +20,6 @@ RUN = [*guest_runs.OUTCAST, "run", str(CONFIG)]
     [
         ("tcpdump -i s1-eth1 ", "tcpdump on s1-eth1 (out)"),
         ("iperf -c ", "the client of flow "),
-        ("iperf -s ", "the iperf server at h1"),
         ("ovs-vswitchd ", "ovs-vswitchd"),
         (" controllers ", "the controller"),
         (" outcast.emulation ", "the run's inner program"),

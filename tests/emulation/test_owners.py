@@ -15,7 +15,6 @@ from outcast import workflow as execute
 from outcast.engines import ledger
 from outcast.engines.ledger import ProcessMark
 from outcast.errors import ConfigError
-from tests import other_users
 from tests.golden import model
 from tests.golden.run_directory import write_run
 from tests.guest_runs import OUTCAST, outcast
@@ -210,25 +209,3 @@ def test_a_full_disk_is_one_line_and_nothing_half_is_left(small):
     assert sorted(path.name for path in run.iterdir()) == before
     assert not (small / "fig.png").exists()
     assert not (small / "hw1/task.md").exists()
-
-
-def test_where_no_cache_can_be_written_the_analysis_works(shared):
-    other_users.require_readable()
-    make_run(shared / "run")
-    captures = shared / "run/captures"
-    done = subprocess.run(
-        [
-            *("setpriv", "--reuid", str(NOBODY), "--clear-groups", *OUTCAST),
-            *("join", "-o", str(shared / "joined.csv")),
-            "--in",
-            *(f"{path.name.partition('.')[0]}={path}" for path in captures.glob("*.in.pcap")),
-            *("--out", f"s1-eth1={captures}/s1-eth1.out.pcap"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        env={**os.environ, "HOME": "/proc", "TMPDIR": str(shared)},
-    )
-    assert done.returncode == 0, done.stderr
-    assert (shared / "joined.csv").stat().st_uid == NOBODY

@@ -8,16 +8,38 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from outcast import cli
+from outcast.view import figures
+from outcast.view.report import pictures as in_report
+from outcast.workflow import _Pictures
 
 if TYPE_CHECKING:
     from tests.golden import hostile
 
+DRAWING: tuple[tuple[Any, str, Callable[..., Any], Callable[..., Any]], ...] = (
+    (figures, "draw", lambda *_: [], figures.draw),
+    (in_report, "drawn", lambda *_: None, in_report.drawn),
+    (_Pictures, "get_ready", lambda _: None, _Pictures.get_ready),
+)
+"""What draws by itself: its place and name, and what it is in a test and otherwise."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def undrawn() -> Iterator[None]:
+    """No figures by themselves and none in reports, which take most of a small run's time.
+
+    A test that looks at them asks for `pictures`. Processes of their own draw.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for place, name, nothing, _ in DRAWING:
+            patch.setattr(place, name, nothing)
+        yield
+
 
 @pytest.fixture
-def undrawn(monkeypatch) -> None:
-    """No figures, which take most of a small run's time, and which other tests look at."""
-    monkeypatch.setattr("outcast.view.figures.draw", lambda *_: [])
-    monkeypatch.setattr("outcast.workflow._Pictures.get_ready", lambda _: None)
+def pictures(monkeypatch) -> None:
+    """Figures are drawn again."""
+    for place, name, _, own in DRAWING:
+        monkeypatch.setattr(place, name, own)
 
 
 @pytest.fixture

@@ -31,8 +31,6 @@ from tests.golden.run_directory import make_run
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
 DURATION_NS = 80_000_000
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 def analysed(path: Path, asked: str = "", edit: Any = None) -> Run:
     """A golden run, analysed with these keys of `analysis`."""

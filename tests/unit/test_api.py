@@ -108,7 +108,7 @@ def test_results_are_read_without_mininet(finished):
         "for name in ('mininet', 'topologies'): sys.modules[name] = None\n"
         "import outcast\n"
         f"run = outcast.open_run({str(finished)!r})\n"
-        "run.figure('goodput'); run.table('packets'); run.write_report()\n"
+        "run.figure('goodput'); run.table('packets')\n"
         "outcast.open_sweep, outcast.join_captures\n"
         "print(run.summary.name)"
     )
@@ -126,6 +126,7 @@ def test_an_experiment_with_overrides():
     )
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_run_from_the_experiment_to_its_figures(golden):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     environment = dict(os.environ)

@@ -20,8 +20,6 @@ from outcast.records.run_directory import RunDirectory
 from tests import zips
 from tests.golden.run_directory import CONFIG, make_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 MS_20 = 20_000_000
 
 

@@ -144,7 +144,6 @@ def test_it_is_joined_anew_to_the_byte(folder):
     assert set(hashes) == set(before) - {"manifest.json"}
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_capture_that_moved_or_changed(run, tmp_path, capsys):
     captures = shutil.copytree(run / "captures", tmp_path / "captures")
     made = tmp_path / "mine"
@@ -168,7 +167,6 @@ def test_a_capture_that_moved_or_changed(run, tmp_path, capsys):
     assert "has another content than when it was joined" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_copies_are_taken_along(run, tmp_path):
     captures = shutil.copytree(run / "captures", tmp_path / "captures")
     made = tmp_path / "mine"
@@ -183,7 +181,6 @@ def test_copies_are_taken_along(run, tmp_path):
     ]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_two_outputs(tmp_path):
     """Each output has its own queue and drops; the table of packets has them all, by time."""
     came, left, other = [], [], []
@@ -211,7 +208,6 @@ def test_two_outputs(tmp_path):
     assert "an equal share" not in (tmp_path / "mine" / "report.html").read_text()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_bridge_captured_by_plain_tcpdump(tmp_path):
     """Acknowledgements are no flows, and only the output that dropped packets is drawn."""
     scene = Path(__file__).parents[1] / "golden" / "bridges" / "three"
@@ -263,7 +259,6 @@ def test_the_parts_of_a_join_add_up(tmp_path):
     assert sum(part.counts.dropped for part in parts) == joined.joined.counts.dropped
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_each_output_has_its_rows_and_its_noise(tmp_path, capsys):
     """Port R is an input of A and of B, too, whose queues dropped nothing.
 

@@ -28,6 +28,7 @@ def by_script(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr(drawing, "python_module", lambda name: argv)
 
 
+@pytest.mark.usefixtures("pictures")
 def test_the_same_files_in_the_same_order_whatever_the_user_has(run, tmp_path, monkeypatch):
     # Of a user's environment, perhaps for another matplotlib.
     monkeypatch.setenv("MPLBACKEND", "unknown")

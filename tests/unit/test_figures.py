@@ -22,6 +22,8 @@ from tests.golden.run_directory import analysed_run, with_records, write_run
 from tests.unit import seen
 from tests.unit.all_measured import all_measured
 
+pytestmark = pytest.mark.usefixtures("pictures")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> RunDirectory:

@@ -14,8 +14,6 @@ from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.summary import Summary
 from tests.golden.run_directory import analysed_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 RECORDS: Mapping[str, type[BaseModel]] = {"manifest.json": Manifest, "summary.json": Summary}
 
 

@@ -28,8 +28,6 @@ from tests.golden import class_folder, model
 from tests.golden.run_directory import make_run
 from tests.json_files import edit
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 BOMB = "a0: &a0 [x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30)
 )

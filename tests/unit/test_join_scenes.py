@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,17 @@ from outcast.errors import InputError, UntrustedError
 from tests.golden import scenes
 
 SCENES = {folder.name: scenes.read_scene(folder) for folder in sorted(scenes.STORED.iterdir())}
-CASES = [(name, case) for name, scene in SCENES.items() for case in scenes.cases(scene)]
 
 
-@pytest.mark.parametrize(
-    ("name", "case"), CASES, ids=[f"{name}: {case.name}" for name, case in CASES]
-)
-def test_exact_or_refused(name, case, tmp_path):
-    outcome = scenes.judge(SCENES[name], case, tmp_path)
-    assert case.fits(outcome), outcome
+@pytest.mark.parametrize(("name", "every"), [("three", 1), ("five", 1), ("eight", 4)])
+def test_every_change_is_exact_or_refused(name, every, tmp_path):
+    """Of the largest, whose cases take as long as those of all others, one in four."""
+    faults = []
+    for case in islice(scenes.cases(SCENES[name]), 0, None, every):
+        outcome = scenes.judge(SCENES[name], case, tmp_path)
+        if not case.fits(outcome):
+            faults.append((case.name, outcome))
+    assert not faults
 
 
 @pytest.mark.parametrize("share", [0.02, 0.05, 0.08, 0.5])

@@ -20,8 +20,6 @@ from tests import records
 from tests.fakes import Shown
 from tests.golden.run_directory import make_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 def qdisc(handle: int, kind: str, drops: int) -> Shown:
     queue = {"drops": drops, "overlimits": 0, "backlog": 0, "qlen": 0}

@@ -111,6 +111,7 @@ def test_interfaces_of_long_names_stay_apart(tmp_path):
     assert "if2" in interfaces_of(path)
 
 
+@pytest.mark.usefixtures("pictures")
 def test_captures_of_any_names_are_analysed(tmp_path):
     names = [b"W" * 300, "輸入埠🚀".encode() * 20, rb"$\frac{$ ../\x1b"]
     joined = join_captures(file=_capture(tmp_path / "a.pcapng", names))

@@ -164,6 +164,7 @@ class Checker(HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.mark.usefixtures("pictures")
 def test_the_page_is_whole_and_loads_nothing(run):
     assert outcast(["report", str(run.path)]) == 0
     text = (run.path / "report.html").read_text(encoding="utf-8")

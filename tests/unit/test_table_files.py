@@ -17,8 +17,6 @@ from outcast.records.run_directory import RunDirectory
 from tests.golden import model
 from tests.golden.run_directory import write_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 PACKAGE = Path(tables.__file__).parents[1]
 NAMES = ["q[1]", "a*b", "a?b", "ü b", "~", "[!x]", "run=1", "{a,b}"]
 

@@ -23,8 +23,6 @@ from tests.golden.trace_pages import Record
 from tests.unit import test_archive_replay as replays
 from tests.unit.test_trace_tables import DEQUEUE, STATE, dequeue, state
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 FORMATS = {"qdisc:qdisc_dequeue": DEQUEUE, "tcp:tcp_cong_state_set": STATE}
 """What the fake guest's kernel can record."""
 KNOWN = [*FORMATS]
