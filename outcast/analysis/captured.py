@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,9 +32,7 @@ from outcast.errors import InputError
 from outcast.plan import grouping
 from outcast.records.captures import (
     CapturesManifest,
-    ClockRecord,
     JoinRequest,
-    RateRecord,
 )
 from outcast.records.counters import NO_COUNTERS, Rates
 from outcast.records.flows import BottleneckRecord, FlowRecord, QueueRecord, TrafficRecord
@@ -65,8 +63,8 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         traffic=traffic,
         flows=flows,
         bottlenecks=[_bottleneck(part, request) for part in outputs],
-        clocks=[ClockRecord(**asdict(clock)) for clock in found.clocks],
-        estimates=[RateRecord(**asdict(estimate)) for estimate in found.estimates],
+        clocks=list(found.clocks),
+        estimates=list(found.estimates),
         warnings=list(found.remarks),
         bin_ns=_bin_ns(traffic.duration_ns),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from outcast.api.joins import Join
 
 
-def save(join: Join, directory: str | os.PathLike[str], *, copy: bool = False) -> Run:
+def save(join: Join, directory: str | os.PathLike[str]) -> Run:
     """Writes joined captures into a new folder: tables, summary, figures and report.
 
     The folder appears whole, or not at all. It names the captures with their SHA-256, and
@@ -37,7 +36,6 @@ def save(join: Join, directory: str | os.PathLike[str], *, copy: bool = False) -
     Args:
         join: what `join_captures` returned.
         directory: a new or empty folder.
-        copy: whether to copy the captures into the folder, so that it can be handed on.
 
     Raises:
         ConfigError: the folder cannot be used.
@@ -46,7 +44,7 @@ def save(join: Join, directory: str | os.PathLike[str], *, copy: bool = False) -
     target = Path(directory)
     with workflow.unfinished(target) as partial:
         paths = RunDirectory(partial.path)
-        request = _request(join.asked, paths if copy else None)
+        request = _request(join.asked)
         name = shown_name(Path(os.path.abspath(target)).name, blank="captures", most=_MOST_NAME)
         _write(paths, captured.compute(paths, name, request, join))
     return Run(target)
@@ -60,7 +58,7 @@ def again(directory: RunDirectory, manifest: CapturesManifest) -> Run:
     request = manifest.request
     sides: dict[str, dict[str, Path]] = {"in": {}, "out": {}, "any": {}}
     for capture in request.captures:
-        sides[capture.direction][capture.port] = _place(directory, capture)
+        sides[capture.direction][capture.port] = records.find(directory, capture.file)
     parsed = Asked(
         joining.captures(sides["in"], sides["out"], sides["any"], None),
         joining.parse_addresses(request.destinations),
@@ -75,11 +73,6 @@ def again(directory: RunDirectory, manifest: CapturesManifest) -> Run:
     return Run(directory.path)
 
 
-def _place(directory: RunDirectory, capture: CapturedPort) -> Path:
-    """Finds where a capture is now. Raises InputError."""
-    return records.find(directory, capture.files[0])
-
-
 def _write(directory: RunDirectory, computed: Analysis) -> None:
     from outcast.view import figures, report
 
@@ -91,37 +84,28 @@ def _write(directory: RunDirectory, computed: Analysis) -> None:
     directory.write_manifest(sealed)
 
 
-def _request(request: Asked, copy_to: RunDirectory | None) -> JoinRequest:
-    """The request, with the hash of every capture; captures are copied if there is a folder."""
-    # Several ports can be interfaces of one file, which is copied once.
-    first = {asked.path: n for n, asked in reversed(list(enumerate(request.captures)))}
+def _request(request: Asked) -> JoinRequest:
+    """The request, with the hash of every capture."""
 
     def described(path: Path) -> CapturedFile:
-        copy = None if copy_to is None else f"captures/{first[path]}/{path.name}"
         whole = os.path.abspath(path)
         if not whole.isprintable():
             raise ConfigError(f"{whole!a}: allowed is a path that can be shown")
-        place = path
         try:
-            if copy is not None and copy_to is not None:
-                place = copy_to.path / copy
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, place)
-            return CapturedFile(
-                path=whole, bytes=place.stat().st_size, sha256=files.sha256(place), copied_to=copy
-            )
+            return CapturedFile(path=whole, bytes=path.stat().st_size, sha256=files.sha256(path))
         except OSError as error:
             raise InputError(files.describe(files.named(error, path) or error)) from None
 
+    # Several ports can be interfaces of one file.
+    paths = {capture.path for capture in request.captures}
     with ThreadPoolExecutor(max_workers=2) as pool:
-        made = dict(zip(first, pool.map(described, first), strict=True))
+        made = dict(zip(paths, pool.map(described, paths), strict=True))
     return JoinRequest(
         captures=[
             CapturedPort(
                 port=capture.port,
                 direction=capture.direction,
-                named=capture.path.name,
-                files=[made[capture.path]],
+                file=made[capture.path],
             )
             for capture in request.captures
         ],

@@ -17,9 +17,8 @@ from outcast.analysis.capture.pcap import read_captures, shared_files
 from outcast.analysis.capture.records import OUT_OF
 from outcast.analysis.compiled import Array
 from outcast.analysis.join import identities
-from outcast.analysis.join.directions import CAME, LEFT, UNTOLD
 from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out, port_counts
-from outcast.analysis.join.findings import ClockEstimate, DropRange, Found, RefusedJoin, Role
+from outcast.analysis.join.findings import DropRange, Found, RefusedJoin
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.join.pairs import sample
 from outcast.analysis.measure import blackout, queue
@@ -56,6 +55,7 @@ from outcast.analysis.measure.spreads import sojourn_spread
 from outcast.api import joining
 from outcast.api.joining import Asked, parse_addresses, parse_max_sojourn_ns, parse_queue
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
+from outcast.records.captures import ClockEstimate
 
 if TYPE_CHECKING:
     import polars as pl
@@ -76,14 +76,12 @@ class Join(Found):
         chains: chains of consecutive drops of one input port, as arrays.
         remarks: what the reader should know: captures that were cut, clocks that were aligned.
         asked: what was joined, and how.
-        roles: for each capture, which way its packets go.
         clocks: for each capture, how far its clock was off; none if one clock stamped all.
         estimates: for each output, the rate and limit of its queue.
         drop_ranges: where captures lack packets, between which numbers the drops are.
     """
 
     asked: Asked
-    roles: tuple[Role, ...]
     drop_ranges: tuple[DropRange, ...]
 
     def __repr__(self) -> str:
@@ -93,12 +91,11 @@ class Join(Found):
             f"{counts.dropped} dropped)"
         )
 
-    def save(self, directory: str | os.PathLike[str], *, copy: bool = False) -> Run:
+    def save(self, directory: str | os.PathLike[str]) -> Run:
         """Writes all of it into a new folder, which `open_run` opens like that of a run.
 
         Args:
             directory: a new or empty folder. It appears whole, or not at all.
-            copy: whether to copy the captures into it. Otherwise it names their places.
 
         Raises:
             ConfigError: the folder cannot be used.
@@ -106,7 +103,7 @@ class Join(Found):
         """
         from outcast.api import captures
 
-        return captures.save(self, directory, copy=copy)
+        return captures.save(self, directory)
 
     @property
     def tables(self) -> list[str]:
@@ -342,7 +339,7 @@ def _measured(
             *first,
             *joined.clocks,
             *joined.sources.notes,
-            *((*clocks.remarks, *clocks.doubts, *clocks.leaps) if clocks else ()),
+            *(clocks.remarks if clocks else ()),
             *service_remarks(joined),
             *copy_remarks(joined, unit_ns),
             *doubtful.remarks(joined, known),
@@ -362,7 +359,6 @@ def _measured(
         _clocks(joined),
         estimates,
         request,
-        _roles(joined),
         tuple(ranges),
     )
 
@@ -394,40 +390,19 @@ def _keep_common(captures: Sequence[PortCapture]) -> list[str]:
     return remarks
 
 
-def _roles(joined: Joined) -> tuple[Role, ...]:
-    sources = joined.sources
-    told = sources.directions
-    if told is None:
-        return ()
-    files = {
-        port: [index for index, name in enumerate(sources.ports) if name == port]
-        for port in sources.ports
-    }
-    return tuple(
-        Role(
-            port,
-            sum(told.packets(index, CAME) for index in of_port),
-            sum(told.packets(index, LEFT) for index in of_port),
-            sum(told.packets(index, UNTOLD) for index in of_port),
-            tuple(sorted(host for host, place in told.places.items() if of_port[0] in place)),
-        )
-        for port, of_port in files.items()
-    )
-
-
 def _clocks(joined: Joined) -> tuple[ClockEstimate, ...]:
     clocks = joined.sources.clocks
     if clocks is None:
         return ()
     return tuple(
         ClockEstimate(
-            port,
-            clock.offset_ns,
-            clock.low_ns,
-            clock.high_ns,
-            clock.drift * 1e6,
-            None if clock.drift_low is None else clock.drift_low * 1e6,
-            None if clock.drift_high is None else clock.drift_high * 1e6,
+            port=port,
+            offset_ns=clock.offset_ns,
+            low_ns=clock.low_ns,
+            high_ns=clock.high_ns,
+            drift_ppm=clock.drift * 1e6,
+            drift_low_ppm=None if clock.drift_low is None else clock.drift_low * 1e6,
+            drift_high_ppm=None if clock.drift_high is None else clock.drift_high * 1e6,
         )
         for port, clock in zip(joined.sources.ports, clocks.clocks, strict=True)
     )

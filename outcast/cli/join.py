@@ -100,7 +100,6 @@ def _require_address_space() -> None:
     "Write the whole analysis to this new folder, or a row for each packet to this .parquet "
     "or .csv file.",
 )
-@shared.flag("--copy", "Copy the captures into the folder of -o, so that it can be handed on.")
 @shared.option(
     "--to ADDRESS",
     "Only packets to this address [default: every address to which packets leave].",
@@ -123,7 +122,6 @@ def command(
     outputs: tuple[str, ...],
     points: tuple[str, ...],
     output: Path | None,
-    copy: bool,
     addresses: tuple[str, ...],
     dropped: int | None,
     **how: Any,
@@ -144,8 +142,6 @@ def command(
     table = None if output is folder else output
     if table is not None and table.suffix not in (".parquet", ".csv"):
         raise ConfigError(f"{table}: allowed are names that end in .parquet or .csv")
-    if copy and folder is None:
-        raise ConfigError("--copy: only together with -o DIR, a folder")
     if points:
         given = (ports, inputs, outputs, output, dropped is not None)
         if any((*given, how["rate"], how["limit"])):
@@ -176,7 +172,7 @@ def command(
     for part in view.parts(result):
         terminal.console().print(part, highlight=False, soft_wrap=isinstance(part, str))
     if folder is not None:
-        shared.print_drawn(result.save(folder, copy=copy).path)
+        shared.print_drawn(result.save(folder).path)
     if dropped is not None and result.joined.counts.dropped != dropped:
         raise UntrustedError(
             f"--dropped: {result.joined.counts.dropped:,} drops inferred, but the counter says "

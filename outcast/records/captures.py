@@ -6,7 +6,7 @@ counter was read.
 
 ```
 manifest.json       this module's CapturesManifest
-captures/           copies of the captures, if they were requested or put there
+captures/           copies of the captures, if someone put them there
 *.parquet, summary.json, *.png, report.html
 ```
 """
@@ -39,8 +39,6 @@ class CapturedFile(handed_in.Record):
     """Where it was, as an absolute path."""
     bytes: int
     sha256: str
-    copied_to: handed_in.FileName | None = None
-    """Its copy in the folder; null if it was not copied."""
 
 
 class CapturedPort(handed_in.Record):
@@ -49,9 +47,7 @@ class CapturedPort(handed_in.Record):
     port: str
     direction: Literal["in", "out", "any"]
     """What the user said that it holds; `any` leaves it to the join."""
-    named: str
-    """The file's name."""
-    files: list[CapturedFile] = Field(min_length=1, max_length=1)
+    file: CapturedFile
 
 
 class JoinRequest(handed_in.Record):
@@ -66,32 +62,44 @@ class JoinRequest(handed_in.Record):
     limit_bytes: int | None = None
 
 
-class ClockRecord(handed_in.Record):
-    """How far a capture's clock was from that of the reference."""
+class ClockEstimate(handed_in.Record):
+    """How far a capture's clock is from the common one, which is that of the reference capture.
+
+    Attributes:
+        offset_ns: what was added to its stamps, at its first packet; 0 if nothing contradicted
+            them.
+        low_ns, high_ns: the bounds of the offset that the packets leave; None if there is none.
+        drift_ppm: by how much it runs slow, in millionths; 0 if nothing contradicted it.
+        drift_low_ppm, drift_high_ppm: its bounds; None if there is none.
+    """
 
     port: str
     offset_ns: int
-    """Added to its stamps, at its first packet."""
     low_ns: int | None
-    """The bounds that the packets leave."""
     high_ns: int | None
     drift_ppm: float
-    """By how much it runs slow."""
     drift_low_ppm: float | None
     drift_high_ppm: float | None
 
 
-class RateRecord(handed_in.Record):
-    """An output's rate and limit, as its packets show them."""
+class QueueEstimate(handed_in.Record):
+    """An output's rate and limit, estimated from its packets.
+
+    Attributes:
+        rate_bps: bits of frames a second while packets wait; None if none ever waited.
+        limit_unit: what the limit counts: `bytes` or `packets`; None if nothing was dropped.
+        limit_at_least, limit_below: at_least <= limit < below; `below` None if no bound shows.
+        limit_explains: the share of packets that this limit explains; 1 is all, 0.5 nothing.
+    """
 
     port: str
-    rate_bps: float | None
-    rate_low_bps: float | None
-    rate_high_bps: float | None
-    limit_unit: str | None
-    limit_at_least: int | None
-    limit_below: int | None
-    limit_explains: float | None
+    rate_bps: float | None = None
+    rate_low_bps: float | None = None
+    rate_high_bps: float | None = None
+    limit_unit: str | None = None
+    limit_at_least: int | None = None
+    limit_below: int | None = None
+    limit_explains: float | None = None
 
 
 class CapturesManifest(handed_in.Versioned):
@@ -109,10 +117,8 @@ class CapturesManifest(handed_in.Versioned):
     requests, is none."""
     bottlenecks: list[BottleneckRecord]
     """Every output, the one with the most drops first."""
-    clocks: list[ClockRecord] = Field(default_factory=list)
-    estimates: list[RateRecord] = Field(default_factory=list)
-    refusals: list[str] = Field(default_factory=list)
-    """Why the join cannot be believed; empty if it can."""
+    clocks: list[ClockEstimate] = Field(default_factory=list)
+    estimates: list[QueueEstimate] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
     """What the join remarked."""
     bin_ns: int
@@ -125,6 +131,7 @@ class CapturesManifest(handed_in.Versioned):
     # What only runs have. The analysis and the views ask for it without knowing which they read.
     engine: ClassVar[EngineName | None] = None
     interventions: ClassVar[Interventions | None] = None
+    distrust: ClassVar[list[str]] = []
     programs: ClassVar[list[ProgramRecord]] = []
     probes: ClassVar[list[ProbeRecord]] = []
     changes: ClassVar[list[AppliedChange]] = []
@@ -134,11 +141,6 @@ class CapturesManifest(handed_in.Versioned):
     effective: ClassVar[dict[str, Any]] = {}
     wall_s: ClassVar[dict[str, float]] = {}
     captures: ClassVar[list[CaptureRecord]] = []
-
-    @property
-    def distrust(self) -> list[str]:
-        """Why the captures do not agree: the refusals."""
-        return self.refusals
 
     @property
     def planned_flows(self) -> list[FlowRecord]:
@@ -188,8 +190,6 @@ def find(directory: RunDirectory, file: CapturedFile, *, hashed: bool = True) ->
     """
     origin = Path(file.path)
     places = [directory.captures / origin.name, origin]
-    if file.copied_to is not None:
-        places.insert(0, directory.path / file.copied_to)
     there = [place for place in places if place.is_file()]
     for place in there:
         try:

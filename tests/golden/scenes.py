@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -190,44 +189,6 @@ def tagged(file: File) -> File:
 CUT = "no single offset and drift fits"
 UNSEEN = "never seen to come in"
 ENDS = f"{UNSEEN}|ends before"
-ENOUGH = 16
-"""Twice the eight of docs/join.md. With fewer the join may refuse, with more it has to know."""
-
-
-def tells_clock(scene: Scene, name: str) -> bool:
-    """Whether packets to R alone tell that the clock of a sender is behind (docs/join.md, Clocks).
-
-    Packets of the sender and of one other have to take turns at R in the order in which they came
-    in. A sender that was alone most of the time leaves it open. R's pauses tell too, but a join
-    may refuse without them.
-    """
-    *senders, out = scene.files
-    came = {
-        other: {
-            one.data[14:]: one.stamp_ns
-            for one in scene.files[other].packets
-            if is_from(one, scene.address(other))
-        }
-        for other in senders
-    }
-    for other in senders:
-        if other == name:
-            continue
-        left = [
-            (sender, came[sender][one.data[14:]])
-            for one in scene.files[out].packets
-            for sender in (name, other)
-            if one.data[14:] in came[sender]
-        ]
-        turns = [(one, two) for one, two in pairwise(left) if one[0] != two[0]]
-        from_name = sum(one[0] == name for one, _ in turns)
-        against = sum(two[1] < one[1] for one, two in turns)
-        if min(from_name, len(turns) - from_name) >= ENOUGH and against <= 0.1 * len(turns):
-            return True
-    return False
-
-
-# --- cases
 
 
 @dataclass(frozen=True)
@@ -296,7 +257,7 @@ def cases(scene: Scene) -> Iterator[Case]:
         for name in (first, out):
             yield one(name, f"{seconds:+g} s", shifted(files[name], moved))
         # Longer than --max-sojourn before the others, and nothing tells by how much.
-        is_open = seconds < -1 and not tells_clock(scene, first)
+        is_open = seconds < -1
         yield Case(
             f"{first} {seconds:+g} s, one direction each",
             {**one_way, first: shifted(one_way[first], moved)},

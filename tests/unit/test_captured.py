@@ -167,20 +167,6 @@ def test_a_capture_that_moved_or_changed(run, tmp_path, capsys):
     assert "has another content than when it was joined" in capsys.readouterr().err
 
 
-def test_copies_are_taken_along(run, tmp_path):
-    captures = shutil.copytree(run / "captures", tmp_path / "captures")
-    made = tmp_path / "mine"
-    assert outcast(["join", *arguments(captures), "-o", str(made), "--copy"]) == 0
-    shutil.rmtree(captures)
-    moved = made.rename(tmp_path / "elsewhere")
-    assert outcast(["analyze", str(moved)]) == 0
-    files = told(moved).request.captures
-    assert [file.copied_to for capture in files for file in capture.files] == [
-        f"captures/{number}/{port}.{direction}.pcap"
-        for number, (port, direction) in enumerate(FILES.items())
-    ]
-
-
 def test_two_outputs(tmp_path):
     """Each output has its own queue and drops; the table of packets has them all, by time."""
     came, left, other = [], [], []

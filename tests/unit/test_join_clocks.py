@@ -8,7 +8,6 @@ import pytest
 from outcast.analysis.capture.pcap import read_captures
 from outcast.analysis.join import clocks
 from outcast.analysis.join.join import Joined, JoinOptions, join
-from outcast.analysis.measure.queue import replay
 from outcast.errors import UntrustedError
 from tests.golden import model
 
@@ -78,32 +77,20 @@ def test_an_input_that_is_late_or_early_by_little(tmp_path, traffic):
     check(got, traffic, 100)
 
 
-@pytest.mark.parametrize("offset", [-3 * MS, -50_000])
-def test_what_a_queue_with_classes_could_do_is_told_but_not_corrected(tmp_path, traffic, offset):
-    """One direction alone was captured, and an early clock at an input only makes waits longer."""
-    made = model.captures(traffic)
-    made["in1"] = shift(made["in1"], offset)
-    got = joined(tmp_path, made)
-    assert got.clocks == ()
-    (line,) = got.sources.clocks.doubts
-    assert line.startswith("in1: the order of departures would fit")
-    assert f"were {abs(offset) / 1e6:.2f}"[:9] in line
-    assert "ms behind; not corrected" in line
-
-
 @pytest.mark.parametrize("offset", [3 * MS, 50_000, 3600 * 1000 * MS])
 def test_one_input_differs(tmp_path, traffic, offset):
     made = model.captures(traffic)
     made["in1"] = shift(made["in1"], offset)
     got = joined(tmp_path, made)
     assert len(got.clocks) == 1
-    assert got.clocks[0].startswith(f"in1: its clock is {abs(offset) / 1e6:.2f}"[:24])
-    assert ("ahead of" if offset > 0 else "behind") in got.clocks[0]
-    check(got, traffic, 2000)
-    content = replay(got)
-    assert content.found_bytes.min() >= 0
-    close = np.abs(content.found_bytes.max() - 16_384)
-    assert close < 2 * 1514
+    assert got.clocks[0].startswith("in1: its clock is ")
+    assert "ahead of" in got.clocks[0]
+    # Nothing else bounds it, so the shortest sojourn time is taken to be zero.
+    assert got.sources.clocks.error_ns is None
+    for port in (0, 1):
+        assert unknown(got, traffic, port) <= 200
+    error = got.arrivals.stamp_ns[got.arrivals.port == 1] - traffic.t_in[traffic.port == 1]
+    assert np.abs(error).max() <= 20_000
 
 
 def test_the_output_differs(tmp_path, traffic):
@@ -128,11 +115,11 @@ def test_each_differs(tmp_path, traffic):
 
 @pytest.mark.parametrize("by_ms", [-20, -3])
 @pytest.mark.parametrize("name", ["in0", "in1", "out"])
-def test_a_clock_that_steps_back_is_refused_with_the_packet(tmp_path, traffic, name, by_ms):
+def test_a_clock_that_steps_back_is_refused_with_the_time(tmp_path, traffic, name, by_ms):
     made = model.captures(traffic)
     half = made[name].size // 2
     made[name] = shift(made[name], by_ms * MS, half)
-    where = rf"{name}.pcap: its time stamps go back by .* at IP packet {half + 1}; no single offset"
+    where = rf"{name}.pcap: its time stamps go back by .* ms 0\.\d+ s after the first; no single"
     with pytest.raises(UntrustedError, match=where):
         joined(tmp_path, made)
 

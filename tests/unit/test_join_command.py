@@ -70,7 +70,7 @@ def test_foreign_captures(tmp_path, traffic, verb):
     output = tmp_path / "packets.parquet"
     inputs = [f"a={tmp_path / 'a.pcapng'}", f"b={tmp_path / 'b.pcap'}"]
     told = verb("join", "--in", *inputs, "--out", f"c={tmp_path / 'c.pcap'}", "-o", output)
-    assert "b: its clock is 3.0" in told.err
+    assert "b: its clock is 2.9" in told.err
     got = pl.read_parquet(output).with_columns(pl.col(pl.Enum).cast(pl.String))
     for port, name in enumerate(("a", "b")):
         verdicts = got.filter(ingress=name)["verdict"].to_list()
@@ -147,7 +147,7 @@ def test_only_packets_to_an_address(join):
 
 @pytest.mark.parametrize(
     ("both_ways", "message"),
-    [(True, "two clocks stamped it"), (False, "not in order of time, as after `mergecap -a`")],
+    [(True, "two clocks stamped it"), (False, "not in order of time")],
 )
 def test_a_file_whose_stamps_go_back_and_forth_is_refused_at_once(
     tmp_path, verb, both_ways, message

@@ -187,7 +187,7 @@ def test_a_router_that_fragments_is_refused(tmp_path):
     for number in range(60):
         router.send(number * 100_000, datagram(number))
         reply(router, number)
-    with pytest.raises(UntrustedError, match="which a join does not put together"):
+    with pytest.raises(UntrustedError, match="never seen to come in"):
         router.join(tmp_path)
 
 

@@ -47,13 +47,13 @@ def captures_of(run: Run) -> list[PortFiles]:
             for record in run.manifest.captures
         ]
     requested = run.captured.request.captures
-    shared = shared_files([(one.port, Path(one.files[0].path)) for one in requested])
+    shared = shared_files([(one.port, Path(one.file.path)) for one in requested])
     return [
         PortFiles(
             one.port,
             one.direction,
-            captures.find(run.directory, one.files[0], hashed=False),
-            one.port if Path(one.files[0].path) in shared else None,
+            captures.find(run.directory, one.file, hashed=False),
+            one.port if Path(one.file.path) in shared else None,
             one_clock=False,
         )
         for one in requested

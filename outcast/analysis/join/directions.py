@@ -70,13 +70,6 @@ class Directions:
         """The surest of the captures behind whose ports an address is, or ELSEWHERE."""
         return self.places.get(address, (ELSEWHERE,))[0]
 
-    def is_against(self, flow: FlowKey, home: int, came: bool) -> bool:
-        """Whether the places of its hosts say that a flow did not come in, or leave, at a port."""
-        source = self.places.get(flow.src, (home,) if came else ())
-        if came:
-            return home not in source
-        return home in source and home not in self.places.get(flow.dst, ())
-
     def packets(self, capture: int, way: int) -> int:
         """How many packets of a capture go one way."""
         return int(self.counts[capture][self.ways[capture] == way].sum())

@@ -25,13 +25,9 @@ MOST_SHARE = 0.01
 """If more than this share of packets is unexplained, the join is refused."""
 FEW = 64
 """So many packets may have been queued when a capture began or ended."""
-SAMPLES, SAMPLED = 16, 4_096
-"""So many stretches of so many packets are searched for packets that were recorded twice."""
 COPIED_WITHIN_NS = 100_000
 """Equal segments that come in within so short a time are one that was recorded twice. A sender that
 repeats data waits for a round trip, and gives the packet another IP id."""
-LARGEST_FRAME = 9_216
-"""No wire carries larger frames; larger ones were merged or not yet cut by the network card."""
 
 
 def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int) -> list[Refusal]:
@@ -45,13 +41,9 @@ def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int)
         return []
     first = [*_clocks_stepped(joined, captures), *_late_or_exchanged(joined, max_sojourn_ns)]
     return first or [
-        *_exchanged_files(joined, captures, directions),
         *_recorded_twice(joined),
         *_waits_too_long(joined, captures, max_sojourn_ns),
-        *(
-            Refusal(Reason.DIRECTION, "; ".join(filter(None, (text, _merged(joined)))))
-            for text in joined.sources.differing
-        ),
+        *(Refusal(Reason.DIRECTION, text) for text in joined.sources.differing),
         *_directions_unknown(directions, captures),
         *_never_came_in(joined, directions),
         *_departures_missing(joined, captures, directions),
@@ -130,56 +122,25 @@ def _late_or_exchanged(joined: Joined, max_sojourn_ns: int) -> Iterator[Refusal]
         )
 
 
-def _exchanged_files(
-    joined: Joined, captures: Sequence[PortCapture], directions: Directions
-) -> Iterator[Refusal]:
-    """Files of one direction of a port that hold packets of the other one."""
-    ports = joined.sources.ports
-    for index, capture in enumerate(captures):
-        if ports.count(capture.port) == 1:
-            continue
-        home = ports.index(capture.port)
-        came = home == index
-        wrong = np.array(
-            [directions.is_against(flow, home, came) for flow in capture.flows], np.bool_
-        )
-        wrong &= directions.ways[index] == (CAME if came else LEFT)
-        count, total = (int(directions.counts[index][rows].sum()) for rows in (wrong, slice(None)))
-        if count > MOST_SHARE * total:
-            way = ("left", "came in")[came]
-            yield Refusal(
-                Reason.DIRECTION,
-                f"{capture.port}: {capture.path} is given as what {way} there, but {count:,} of "
-                f"its {total:,} packets went the other way; its two files are exchanged, or hold "
-                "both directions",
-            )
-
-
 def _recorded_twice(joined: Joined) -> Iterator[Refusal]:
     """Segments that came in twice at once: no sender repeats all it sends within so short a time.
 
     If an output's capture has them twice too, both copies find their counterpart.
     """
     arrivals = joined.arrivals
-    apart = max(SAMPLED, len(arrivals) // SAMPLES)
-    segments = copies = 0
-    for start in range(0, len(arrivals), apart):
-        rows = slice(start, start + SAMPLED)
-        of_data = np.flatnonzero((arrivals.payload_bytes[rows] > 0) & (arrivals.flags[rows] > 0))
-        of_data += start
-        fields = [
-            getattr(arrivals, name)[of_data].astype(np.int64)
-            for name in ("port", "flow", "seq", "ip_id", "payload_bytes", "tsecr", "stamp_ns")
-        ]
-        order = np.lexsort(fields[::-1])
-        steps = [np.diff(field[order]) for field in fields]
-        same = np.logical_and.reduce([step == 0 for step in steps[:-1]])
-        copies += int((same & (steps[-1] <= COPIED_WITHIN_NS)).sum())
-        segments += of_data.size
-    if copies > max(MOST_SHARE * segments, 1):
+    of_data = np.flatnonzero((arrivals.payload_bytes > 0) & (arrivals.flags > 0))
+    fields = [
+        getattr(arrivals, name)[of_data].astype(np.int64)
+        for name in ("port", "flow", "seq", "ip_id", "payload_bytes", "tsecr", "stamp_ns")
+    ]
+    order = np.lexsort(fields[::-1])
+    steps = [np.diff(field[order]) for field in fields]
+    same = np.logical_and.reduce([step == 0 for step in steps[:-1]])
+    copies = int((same & (steps[-1] <= COPIED_WITHIN_NS)).sum())
+    if copies > max(MOST_SHARE * of_data.size, 1):
         yield Refusal(
             Reason.UNEXPLAINED,
-            f"{2 * copies:,} of {segments:,} segments that came in are recorded twice, as by a "
+            f"{2 * copies:,} of {of_data.size:,} segments that came in are recorded twice, as by a "
             "mirror of both directions; remove the copies: `editcap -w 0.001 FILE NEW`",
         )
 
@@ -187,26 +148,17 @@ def _recorded_twice(joined: Joined) -> Iterator[Refusal]:
 def _waits_too_long(
     joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int
 ) -> Iterator[Refusal]:
-    """The two captures between which most packets would stay for longer than any can."""
+    """Two captures between which packets would stay for longer than any can."""
     clocks = joined.sources.clocks
-    beyond: Counter[str] = Counter()
-    ways = {(came, output) for came, output, _ in clocks.delays} if clocks else set()
     for came, output, delay in clocks.delays if clocks else ():
-        wrong = int(((delay > max_sojourn_ns) | (delay < -CLOCK_TOLERANCE_NS)).sum())
-        if wrong > MOST_SHARE * delay.size:
-            cause = (
-                "packets of the other direction contradict any other clock, so two clocks stamped "
-                "one file, as `-j adapter_unsynced` can do"
-                if (output, came) in ways
-                else "a clock is wrong, and no packets of the other direction tell by how much"
-            )
-            beyond[
+        wrong = (delay > max_sojourn_ns) | (delay < -CLOCK_TOLERANCE_NS)
+        if int(wrong.sum()) > MOST_SHARE * delay.size:
+            yield Refusal(
+                Reason.CLOCKS,
                 f"{captures[came].port} to {captures[output].port}: packets would stay in the "
                 f"switch for {float(np.median(delay)) / 1e9:.3f} s, but --max-sojourn is "
-                f"{max_sojourn_ns / 1e9:g} s; {cause}"
-            ] = wrong
-    for text, _ in beyond.most_common(1):
-        yield Refusal(Reason.CLOCKS, text)
+                f"{max_sojourn_ns / 1e9:g} s; a clock is wrong",
+            )
 
 
 def _directions_unknown(
@@ -253,23 +205,13 @@ def _unseen(name: str, lost: Bool, total: int, joined: Joined) -> Refusal:
     senders = Counter(joined.flows[row].src for row in joined.departures.flow[lost].tolist())
     hosts = ", ".join(host for host, _ in senders.most_common(3))
     more = f" and {len(senders) - 3} more" if len(senders) > 3 else ""
-    cause = "a capture of where they came in is missing, cut, filtered or lost packets"
-    if joined.sources.is_cut:
-        cause = "captures have other fragments of datagrams, which a join does not put together"
     return Refusal(
         Reason.UNEXPLAINED,
         f"{int(lost.sum()):,} of the {total:,} packets that left by {name} were never seen to come "
-        f"in; they are from {hosts}{more}; {_merged(joined) or cause}",
+        f"in; they are from {hosts}{more}; a capture of where they came in is missing, cut, "
+        "filtered or lost packets, or frames were merged or cut between (`ethtool -K DEVICE tso "
+        "off gso off gro off`)",
     )
-
-
-def _merged(joined: Joined) -> str:
-    """How to capture, where the network card had merged frames or not yet cut them."""
-    largest = int(joined.arrivals.frame_bytes.max(initial=0))
-    if largest > LARGEST_FRAME:
-        cure = "capture with `ethtool -K DEVICE tso off gso off gro off`"
-        return f"frames of {largest:,} bytes came in, which no wire carries; {cure}"
-    return ""
 
 
 def _departures_missing(
@@ -301,22 +243,15 @@ def _fate_unknown(joined: Joined) -> Iterator[Refusal]:
     for output, name in enumerate(joined.outputs):
         here = joined.egress == output
         for note, when in ((Note.IN_FLIGHT, "ends before"), (Note.BEFORE_OUTPUT, "begins after")):
-            mask = here & (joined.note == note)
-            count, total = int(mask.sum()), int(here.sum())
-            if count <= max(FEW, MOST_SHARE * total):
-                continue
-            text = f"{name}: the fate of {count:,} of the {total:,} packets for it is unknown"
-            stamps = joined.arrivals.stamp_ns
-            seconds = int(np.ptp(stamps[mask])) / 1e9
-            why = f"its capture {when} the inputs', by {seconds:.3f} s; cut all files to the same "
-            why += "time: `editcap -A START -B STOP FILE NEW`"
-            if 2 * (alike := int(mask[joined.sources.alike].sum())) > count:
-                why = f"{alike:,} are equal to the one of their flow before them"
-            elif note == Note.IN_FLIGHT and joined.t_out_ns[here].max() >= stamps[mask].max():
-                waited_s = int((joined.t_out_ns - stamps)[here].max()) / 1e9
-                why = f"others waited up to {waited_s:.3f} s, and its capture does not go on for "
-                why += "twice as long after them; capture for longer"
-            yield Refusal(Reason.UNDECIDED, f"{text}: {why}")
+            count, total = int((here & (joined.note == note)).sum()), int(here.sum())
+            if count > max(FEW, MOST_SHARE * total):
+                yield Refusal(
+                    Reason.UNDECIDED,
+                    f"{name}: the fate of {count:,} of the {total:,} packets for it is unknown: "
+                    f"its capture {when} the inputs', or does not go on for long enough after "
+                    "them, or packets are equal; capture for longer, or cut all files to the same "
+                    "time: `editcap -A START -B STOP FILE NEW`",
+                )
 
 
 def _all_dropped(

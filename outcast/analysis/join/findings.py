@@ -1,4 +1,4 @@
-"""What the join found out: roles of ports, clocks, the queue, and what is missing."""
+"""What a join found out, and why it is refused."""
 
 from __future__ import annotations
 
@@ -7,68 +7,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from outcast.errors import UntrustedError
+from outcast.records.captures import ClockEstimate, QueueEstimate
 
 if TYPE_CHECKING:
     from outcast.analysis.join.join import Joined
     from outcast.analysis.measure.blackout import Chains
     from outcast.analysis.measure.queue import Queue
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """Which way the packets of a capture go.
-
-    Attributes:
-        untold: packets whose direction nothing tells. They take no part.
-    """
-
-    port: str
-    came: int
-    left: int
-    untold: int
-    hosts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ClockEstimate:
-    """How far a capture's clock is from the common one, which is that of the reference capture.
-
-    Attributes:
-        offset_ns: what was added to its stamps, at its first packet; 0 if nothing contradicted
-            them.
-        low_ns, high_ns: the bounds of the offset that the packets leave; None if there is none.
-        drift_ppm: by how much it runs slow, in millionths; 0 if nothing contradicted it.
-        drift_low_ppm, drift_high_ppm: its bounds; None if there is none.
-    """
-
-    port: str
-    offset_ns: int
-    low_ns: int | None
-    high_ns: int | None
-    drift_ppm: float = 0.0
-    drift_low_ppm: float | None = None
-    drift_high_ppm: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueEstimate:
-    """An output's rate and limit, estimated from its packets.
-
-    Attributes:
-        rate_bps: bits of frames a second while packets wait; None if none ever waited.
-        limit_unit: what the limit counts: `bytes` or `packets`; None if nothing was dropped.
-        limit_at_least, limit_below: at_least <= limit < below; `below` None if no bound shows.
-        limit_explains: the share of packets that this limit explains; 1 is all, 0.5 nothing.
-    """
-
-    port: str
-    rate_bps: float | None = None
-    rate_low_bps: float | None = None
-    rate_high_bps: float | None = None
-    limit_unit: str | None = None
-    limit_at_least: int | None = None
-    limit_below: int | None = None
-    limit_explains: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

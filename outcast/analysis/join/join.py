@@ -24,13 +24,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from outcast.analysis.capture.headers import FRAGMENT, Columns, FlowKey
+from outcast.analysis.capture.headers import Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, Bool, compiled
 from outcast.analysis.join import identities, verdicts
 from outcast.analysis.join.clocks import Clocks, estimate
 from outcast.analysis.join.directions import ASIDE, CAME, LEFT, UNTOLD, Directions, tell
-from outcast.analysis.join.matching import Matched, match, match_changed
+from outcast.analysis.join.matching import Matched, match
 from outcast.analysis.join.offsets import RIGHT, Clock
 from outcast.analysis.join.packets import PARTS, Packets, Side, merge, number_flows, part_of
 from outcast.analysis.join.pairs import Pairs, pair_up, sample
@@ -114,7 +114,6 @@ class Sources:
         notes: what the hop does besides queueing, a line each: flows that were joined by a looser
             identity, and what takes no part because the router itself sent it.
         differing: which flows could be one of several, a line each.
-        is_cut: whether some captures have more fragments of datagrams than others.
         late_ns: how long ago an equal packet had come in, for each departure that nothing else
             explains, though longer ago than `max_sojourn_ns` allows.
         backwards: how many packets left before they came in.
@@ -128,7 +127,6 @@ class Sources:
     clocks: Clocks | None
     notes: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
-    is_cut: bool = False
     late_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     backwards: int = 0
     alike: I64 = field(default_factory=lambda: np.empty(0, np.int64))
@@ -228,7 +226,6 @@ def join(
         clocks,
         hop.notes,
         hop.united.refusals,
-        hop.is_cut,
     )
     if options.destinations:
         # Packets of the other direction have told the clocks and are not needed any more.
@@ -250,7 +247,7 @@ def join(
         settings,
         "checksum" in parts,
     )
-    matched, moved_ns, notes = _match(hop, came, leaving, settings, parts, clocks, options)
+    matched, moved_ns = _match(hop, came, leaving, settings, parts, clocks, options)
     egress = verdicts.egress_of(matched, hop.flows, len(outputs))
     verdict, note = verdicts.judge(
         matched, hop.flows, egress, watched, options.max_sojourn_ns, options.apart
@@ -276,7 +273,6 @@ def join(
         clocks=tuple(clocks.notes if clocks else ()),
         sources=replace(
             sources,
-            notes=(*sources.notes, *notes),
             late_ns=verdicts.late_ns(matched, stray),
             backwards=verdicts.backwards(matched),
             alike=verdicts.alike(matched),
@@ -320,8 +316,7 @@ def _look(
             of_flow[(of_flow == UNTOLD) & ~goes_to(capture, options.destinations)] = ASIDE
     notes = (*united.notes, *set_own_aside(captures, told, options.routed))
     flows = number_flows(captures)
-    is_cut = len({int((one.columns.marks & FRAGMENT > 0).sum()) for one in captures}) > 1
-    return Hop(captures, ins, outs, *flows, sightings, said, told, united, notes, is_cut)
+    return Hop(captures, ins, outs, *flows, sightings, said, told, united, notes)
 
 
 def _clocks(hop: Hop, pairs: Pairs, leaving: Sequence[Bool | None], max_sojourn_ns: int) -> Clocks:
@@ -360,11 +355,10 @@ def _match(
     parts: tuple[str, ...],
     clocks: Clocks | None,
     options: JoinOptions,
-) -> tuple[Matched, tuple[int, int], list[str]]:
+) -> tuple[Matched, tuple[int, int]]:
     """Merges the inputs and the outputs, by their corrected stamps, and matches their packets.
 
-    Returns also by how much arrivals were moved, how much later than they left they may come, and
-    a line on each output by which packets left that were changed on the way.
+    Returns also by how much arrivals were moved, and how much later than they left they may come.
     """
 
     def side(index: int, counts: Sequence[Bool | None], is_last: bool) -> Side:
@@ -381,18 +375,7 @@ def _match(
     matched = match(
         arrivals, departures, sizes, options.max_sojourn_ns, options.apart, tolerance_ns
     )
-    notes: list[str] = []
-    if not options.one_way:
-        changed = match_changed(matched, hop.flows, options.max_sojourn_ns, tolerance_ns)
-        for output, index in enumerate(hop.outputs):
-            by = departures[0].port[matched.order.left_as] == output
-            counts = {what: int(by[rows].sum()) for what, rows in changed.items()}
-            if parts_of := [f"{n:,} with another {what}" for what, n in counts.items() if n]:
-                notes.append(
-                    f"{hop.captures[index].port}: {sum(counts.values()):,} packets were changed on "
-                    f"the way, as by a flipped bit: {', '.join(parts_of)}. They count as forwarded"
-                )
-    return matched, (matched.settle() if is_corrected else 0, tolerance_ns), notes
+    return matched, (matched.settle() if is_corrected else 0, tolerance_ns)
 
 
 def _require_packets(outputs: Sequence[PortCapture], may_be_empty: bool) -> None:

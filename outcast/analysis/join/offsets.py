@@ -7,20 +7,20 @@ form are shortest paths. Where the clocks drift, the bounds are points in the pl
 offset, and a clock is a line that has to pass between the upper and the lower points (Moon, Skelly
 and Towsley, INFOCOM 1999; Zhang, Liu and Xia, INFOCOM 2002).
 
-Where packets go only one way between two captures, two weaker facts bound the other side: a queue
-sends in the order in which it was filled, and it does not hold a packet while it sends nothing.
+Where packets go only one way between two captures, nothing bounds the other side, and the shortest
+sojourn time is taken to be zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from outcast.analysis.compiled import I64, Array
+from outcast.analysis.compiled import I64
 from outcast.analysis.join.pairs import Crossing
 
 F64 = npt.NDArray[np.float64]
@@ -33,11 +33,6 @@ MOST_DRIFT = 1e-3
 """A clock that is faster or slower by more is no clock of a machine."""
 LEAST_SPAN_NS = 50_000_000
 """Over less time no drift is looked for."""
-LEAST_PAIRS = 8
-LEAST_SHARE = 0.1
-"""The order of departures counts if it is against more than this share of the stamps."""
-IDLE_GAPS = 8
-"""An output that sends nothing for so many usual gaps was idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +111,6 @@ def solve(captures: int, reference: int, found: Sequence[Crossing]) -> list[Cloc
     nearest = _shortest(bounds + STAMP_NS)
     if (np.diag(nearest) < 0).any():
         return _worst(bounds)
-    nearest = _with_order(nearest, straight)
     clocks = []
     for index, shift in enumerate(_choose(nearest, reference, straight)):
         low, high = -nearest[reference, index], nearest[index, reference]
@@ -276,77 +270,6 @@ def _fixed(nearest: F64, index: int, reference: int, value: float) -> F64 | None
     """The bounds if the correction of `index` is `value` above that of the reference."""
     above = _tightened(nearest, index, reference, value)
     return None if above is None else _tightened(above, reference, index, -value)
-
-
-def _with_order(nearest: F64, found: Sequence[Crossing]) -> F64:
-    """Adds what the order of departures and idle outputs say where nothing else bounds clocks."""
-    for crossing in found:
-        # At an idle output a packet came in after the one before it had left.
-        if np.isfinite(nearest[crossing.left, crossing.came]) or not crossing.usual_gap_ns:
-            continue
-        idle = crossing.gap_ns > IDLE_GAPS * crossing.usual_gap_ns
-        if int(idle.sum()) < LEAST_PAIRS:
-            continue
-        least = float(np.quantile((crossing.delay_ns - crossing.gap_ns)[idle], 1 - LEAST_SHARE / 2))
-        closer = _tightened(nearest, crossing.left, crossing.came, -least)
-        nearest = nearest if closer is None else closer
-    for first, second, (low, high) in by_order(found):
-        closer = _tightened(nearest, first, second, high)
-        if closer is not None:
-            closer = _tightened(closer, second, first, -low)
-        nearest = nearest if closer is None else closer
-    return nearest
-
-
-def by_order(found: Sequence[Crossing]) -> Iterator[tuple[int, int, tuple[float, float]]]:
-    """What the order of departures says of each two inputs; see `_by_order`."""
-    by_ends = {(crossing.came, crossing.left): crossing for crossing in found}
-    outputs = sorted({crossing.left for crossing in found})
-    for first, second in combinations(sorted({crossing.came for crossing in found}), 2):
-        ends = [(by_ends.get((first, output)), by_ends.get((second, output))) for output in outputs]
-        bounds = _by_order([(of_first, other) for of_first, other in ends if of_first and other])
-        if bounds is not None:
-            yield first, second, bounds
-
-
-def _by_order(shared: Sequence[tuple[Crossing, Crossing]]) -> tuple[float, float] | None:
-    """The corrections of a first capture minus a second that fit the order of departures best.
-
-    `shared` has the crossings of both at each output. Each two packets that left one after the
-    other bound it by the difference of their stamps: from above if the first's left first, else
-    from below. None if the stamps as they are are against few, or if no correction mends most.
-    """
-    at_least: list[I64] = []
-    at_most: list[I64] = []
-    for first, other in shared:
-        stamps = np.concatenate([first.came_ns, other.came_ns])
-        of_second = np.arange(stamps.size) >= first.came_ns.size
-        order = np.argsort(np.concatenate([first.left_ns, other.left_ns]), kind="stable")
-        stamps, of_second = stamps[order], of_second[order]
-        step = stamps[1:] - stamps[:-1]
-        at_most.append(step[~of_second[:-1] & of_second[1:]])
-        at_least.append(-step[of_second[:-1] & ~of_second[1:]])
-    if not at_least:
-        return None
-    low, high = np.sort(np.concatenate(at_least)), np.sort(np.concatenate(at_most))
-    total = low.size + high.size
-    if min(low.size, high.size) < LEAST_PAIRS:
-        return None
-
-    def against(shift: Array) -> Array:
-        return (
-            low.size - np.searchsorted(low, shift, "right") + np.searchsorted(high, shift, "left")
-        )
-
-    as_is = int(against(np.zeros(1, np.int64))[0])
-    if as_is <= LEAST_SHARE * total:
-        return None
-    shifts = np.unique(np.concatenate([low, high]))
-    counts = against(shifts)
-    if counts.min() > as_is / 3:
-        return None
-    best = np.flatnonzero(counts == counts.min())
-    return float(shifts[best[0]]), float(shifts[best[-1]])
 
 
 def _choose(nearest: F64, reference: int, found: Sequence[Crossing]) -> list[float]:

@@ -162,8 +162,6 @@ class Crossing:
 
     Attributes:
         came_ns, left_ns: the stamps there, each on its own clock.
-        gap_ns: for how long the output had sent nothing before it sent the packet.
-        usual_gap_ns: the median of all gaps at that output.
         slack_ns: by how much sooner packets may seem to leave, because stamps' units differ.
     """
 
@@ -171,8 +169,6 @@ class Crossing:
     left: int
     came_ns: I64
     left_ns: I64
-    gap_ns: I64
-    usual_gap_ns: int
     slack_ns: int = 0
 
     @property
@@ -182,26 +178,16 @@ class Crossing:
 
 
 def crossings(
-    pairs: Pairs,
-    stamps: Sequence[I64],
-    left_rows: Sequence[Array],
-    slack_ns: Callable[[int, int], int],
+    pairs: Pairs, stamps: Sequence[I64], slack_ns: Callable[[int, int], int]
 ) -> list[Crossing]:
-    """The sampled pairs by captures.
-
-    Each capture has its stamps and, in `left_rows`, the rows of all packets that left by it.
-    """
-    result = []
-    usual: dict[int, int] = {}
-    for (came, output), mine in pairs.groups().items():
-        rows, all_rows = pairs.left_row[mine], left_rows[output]
-        if output not in usual:
-            gaps = np.diff(stamps[output][all_rows[:100_000]])
-            usual[output] = int(np.median(gaps)) if gaps.size else 0
-        place = np.searchsorted(all_rows, rows)
-        left_ns = stamps[output][rows]
-        before = stamps[output][all_rows[np.maximum(place - 1, 0)]]
-        gap = np.where(place > 0, left_ns - before, 0)
-        came_ns, slack = stamps[came][pairs.came_row[mine]], slack_ns(came, output)
-        result.append(Crossing(came, output, came_ns, left_ns, gap, usual[output], slack))
-    return result
+    """The sampled pairs by captures, each of which has its stamps."""
+    return [
+        Crossing(
+            came,
+            output,
+            stamps[came][pairs.came_row[mine]],
+            stamps[output][pairs.left_row[mine]],
+            slack_ns(came, output),
+        )
+        for (came, output), mine in pairs.groups().items()
+    ]

@@ -41,7 +41,6 @@ class Hop:
         told: which way flows go; None if the captures are known to have one direction.
         united: flows that the hop changes.
         notes: what the hop does besides queueing, and what takes no part, a line each.
-        is_cut: whether some captures have more fragments of datagrams than others.
     """
 
     captures: list[PortCapture]
@@ -54,7 +53,6 @@ class Hop:
     told: Directions | None = None
     united: United = UNCHANGED
     notes: tuple[str, ...] = ()
-    is_cut: bool = False
 
     def require_departures(self, left_flows: Sequence[Bool | None], to: Collection[str]) -> None:
         """Raises InputError or UntrustedError, which say why, if nothing leaves for `to`."""

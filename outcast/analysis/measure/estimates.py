@@ -14,7 +14,6 @@ import numpy as np
 from outcast.analysis.compiled import Bool
 from outcast.analysis.join.clocks import Clocks
 from outcast.analysis.join.doubts import MOST_SHARE, late_text
-from outcast.analysis.join.findings import QueueEstimate
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.by_length import has_room
 from outcast.analysis.measure.latency import LEAST_BUSY, Latency
@@ -22,6 +21,7 @@ from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.queue_levels import Capacity, level_within
 from outcast.analysis.measure.random_loss import Relation
 from outcast.errors import UntrustedError
+from outcast.records.captures import QueueEstimate
 
 SLACK_NS = 1_000_000
 """A switch in software holds packets for so long without a queue."""
@@ -64,22 +64,13 @@ class Doubtful:
     def of(cls, unit_ns: int, clocks: Clocks | None, least: Latency) -> Doubtful:
         """What is doubtful of outputs whose busy times are known."""
         clocks_ns = clocks.shown_error_ns if clocks else 0
-        is_off = clocks is not None and bool(clocks.doubts)
-        may_step = clocks is not None and bool(clocks.leaps)
         error_ns = max(unit_ns, clocks_ns or 0)
         hidden = frozenset(
             output
             for output, sent in enumerate(least.busy)
             if sent.packets >= LEAST_BUSY
-            and (
-                clocks_ns is None
-                or 2 * error_ns > sent.usual_gap_ns
-                or (is_off and not least.is_empty[output])
-                or may_step
-            )
+            and (clocks_ns is None or 2 * error_ns > sent.usual_gap_ns)
         )
-        if is_off or may_step:
-            clocks_ns = None
         return cls(unit_ns, clocks_ns, hidden)
 
     def remarks(self, joined: Joined, known: KnownQueue) -> tuple[str, ...]:
@@ -336,7 +327,7 @@ def estimate(
     if relation is not Relation.FULL or (level and level.confidence < LEAST_EXPLAINED):
         level = None
     return QueueEstimate(
-        joined.outputs[output],
+        port=joined.outputs[output],
         rate_bps=None if rate is None else rate.bps,
         rate_low_bps=None if rate is None else rate.low_bps,
         rate_high_bps=None if rate is None else rate.high_bps,

@@ -6,7 +6,7 @@ named once.
 
 import shlex
 
-from outcast.records.captures import CapturesManifest, RateRecord
+from outcast.records.captures import CapturesManifest, QueueEstimate
 from outcast.records.run import Run
 from outcast.units import format_rate, format_time
 from outcast.view.report.markup import Element, Part, element, table
@@ -71,11 +71,11 @@ def sentences(manifest: CapturesManifest) -> list[str]:
 
 def _files(manifest: CapturesManifest) -> Element:
     holds = {"in": "what came in", "out": "what left", "any": "told by the join"}
-    rows: list[list[Part]] = [
-        [capture.port, holds[capture.direction], file.path, f"{file.bytes:,}", file.sha256[:16]]
-        for capture in manifest.request.captures
-        for file in capture.files
-    ]
+    rows: list[list[Part]] = []
+    for capture in manifest.request.captures:
+        file = capture.file
+        words = [file.path, f"{file.bytes:,}", file.sha256[:16]]
+        rows.append([capture.port, holds[capture.direction], *words])
     head = ["port", "holds", "file", "bytes", "SHA-256, its beginning"]
     return table("The files; manifest.json has their whole hashes", head, rows, numbers_from=3)
 
@@ -120,7 +120,7 @@ def _estimates(manifest: CapturesManifest) -> Element | None:
     return element("div", table(caption, head, rows), note(told))
 
 
-def _limit(estimate: RateRecord) -> str:
+def _limit(estimate: QueueEstimate) -> str:
     if estimate.limit_unit is None or estimate.limit_at_least is None:
         return "-"
     below = "" if estimate.limit_below is None else f", below {estimate.limit_below:,}"
@@ -133,8 +133,6 @@ def again(manifest: CapturesManifest) -> Element:
         "The folder names the captures, and does not hold them. One that has moved is found again "
         "in the folder's captures/."
     )
-    if any(file.copied_to for capture in manifest.request.captures for file in capture.files):
-        where = "The captures are in this folder, below captures/."
     commands = (f"outcast analyze {shlex.quote(manifest.name)}", command(manifest))
     parts = (element("p", where), *map(code, commands), made_by(manifest.outcast))
     return section("again", "Join them again", *parts)
@@ -153,7 +151,7 @@ def command(manifest: CapturesManifest) -> str:
     request = manifest.request
     words = ["outcast", "join"]
     for capture in request.captures:
-        named = f"{capture.port}={capture.files[0].path}"
+        named = f"{capture.port}={capture.file.path}"
         words += [named] if capture.direction == "any" else [f"--{capture.direction}", named]
     for address in request.destinations:
         words += ["--to", address]

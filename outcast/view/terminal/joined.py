@@ -6,11 +6,12 @@ import numpy as np
 from rich.table import Table
 
 from outcast.analysis.compiled import I32, I64
-from outcast.analysis.join.findings import Found, QueueEstimate
+from outcast.analysis.join.findings import Found
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.blackout import Chains
 from outcast.analysis.measure.estimates import ALL
 from outcast.plan.addresses import with_port
+from outcast.records.captures import QueueEstimate
 from outcast.view.terminal import forms
 
 MOST_FLOWS = 20
