@@ -38,8 +38,8 @@ without_rights() {
 
 # The calling user installs, because that user's pip cache saves the download. Meanwhile the kernel
 # may be under way (scripts/test.sh).
-# Bytecode of all packages takes longer than that of the modules that are imported here.
-PIP_NO_COMPILE=1 there scripts/install.sh --virtual
+# Bytecode of all packages takes longer than that of the modules imported here. pip takes `no` for on.
+PIP_NO_COMPILE=no there scripts/install.sh --virtual
 "$root/.venv/bin/outcast" guest info >/dev/null 2>&1 || "$root/scripts/guest/build"
 for cache in "$home/.cache/outcast" "$memory/cache/outcast"; do
     mkdir -p "$cache"

@@ -23,7 +23,8 @@ run() {
         emulation) kernel && "$bin/pytest" tests/emulation ;;
         virtual)
             kernel &&
-                "$bin/pytest" -n "$(nproc)" --dist loadfile --durations 20 tests/virtual
+                "$bin/pytest" -n "$(nproc)" --dist loadfile --no-loadscope-reorder \
+                    --durations 20 tests/virtual
             ;;
         # Experiments with known answers; `python -m tests.physics.run` has all of them.
         physics) kernel && "$bin/pytest" -n "$(nproc)" tests/physics ;;

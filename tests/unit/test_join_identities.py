@@ -105,8 +105,7 @@ def changes(name: str, seed: int) -> tuple[Change, Change]:
     return with_ids(forth, seed, constant), with_ids(back, seed + 1, constant)
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize(("seed", "name"), [(n % 2, name) for n, name in enumerate(CHANGES)])
 def test_each_packet_is_found(name, seed, tmp_path):
     router = Router(*changes(name, seed))
     server = VIRTUAL if name in ("virtual", "both ends") else SERVER

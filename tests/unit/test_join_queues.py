@@ -11,13 +11,13 @@ from outcast.errors import UntrustedError
 from tests.golden import queues
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(16))
 def test_a_switch_on_one_clock_is_exact(seed, tmp_path):
     scene = queues.make(seed)
     assert queues.faults(scene, queues.joined(scene, tmp_path)) == [], scene.words
 
 
-@pytest.mark.parametrize("latency_ms", [0.05, 0.3, 1, 5, 20, 100])
+@pytest.mark.parametrize("latency_ms", [0.05, 1, 20])
 def test_a_latency_before_the_queues_is_no_wait(latency_ms, tmp_path):
     """Rates and limits are right or not stated; packets of B take twice as long."""
     rates = limits = 0
@@ -78,8 +78,10 @@ def test_a_latency_of_all_inputs_blames_no_input(tmp_path):
     assert any("or two clocks that differ by it" in line for line in result.remarks)
 
 
-@pytest.mark.parametrize("unit_ns", [1, 64_000, 128_000])
-@pytest.mark.parametrize("latency_ns", [0, 20_000, 90_000, 200_000])
+@pytest.mark.parametrize(
+    ("latency_ns", "unit_ns"),
+    [(0, 1), (0, 128_000), (20_000, 64_000), (90_000, 128_000), (200_000, 1)],
+)
 def test_the_bounds_of_a_limit_have_it_in_them(latency_ns, unit_ns, tmp_path):
     """With a latency behind the queue, and stamps that are multiples of half a packet's time."""
     limits = 0
@@ -94,7 +96,7 @@ def test_the_bounds_of_a_limit_have_it_in_them(latency_ns, unit_ns, tmp_path):
     assert limits + sum(one.limit_at_least is not None for one in result.estimates) > 0
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_odd_units_of_stamps(seed, tmp_path):
     scene = queues.later(queues.make(seed), 50_000, queues.ODD_UNITS_NS[1 + seed % 8])
     assert queues.faults(scene, queues.joined(scene, tmp_path)) == [], scene.words

@@ -17,7 +17,7 @@ from tests.golden.packets import P, capture
 
 
 # Of the last two outputs a little was never seen to come in.
-@pytest.mark.parametrize("seed", [*range(24), 20_024, 20_138])
+@pytest.mark.parametrize("seed", [*range(14), 20_024, 20_138])
 def test_a_shared_output_is_that_of_its_queue(seed, tmp_path):
     scene = shared.make(seed)
     assert [*shared.faults(scene, shared.joined(scene, tmp_path))] == [], scene.words

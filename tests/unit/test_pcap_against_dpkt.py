@@ -76,10 +76,9 @@ def dissected(stamp_ns: int, frame: bytes) -> Fields:
     }
 
 
-@pytest.mark.parametrize("flows_per_port", [(1, 12), (1500,)])
-def test_every_packet_of_the_golden_captures(tmp_path, flows_per_port):
+def test_every_packet_of_the_golden_captures(tmp_path):
     """More bytes than one block, and with 1500 flows more than the table first has room for."""
-    traffic = drop_tail(make_traffic(3, PACKETS, flows_per_port), 16384, 10**9)
+    traffic = drop_tail(make_traffic(3, PACKETS, (1500,)), 16384, 10**9)
     packets = 0
     for name, path in write_captures(tmp_path, captures(traffic)).items():
         expected = by_dpkt(path)

@@ -12,7 +12,6 @@ import yaml
 
 import outcast
 from outcast.cli import invoke
-from outcast.records import replay
 
 NETWORK = """
 name: six
@@ -74,7 +73,7 @@ def run(tmp_path_factory) -> outcast.Run:
     return made(tmp_path_factory.mktemp("six"), **{"capture.ports": "all"})
 
 
-def test_only_flows_are_seen_and_the_same_seed_gives_the_same_bytes(run, tmp_path):
+def test_only_flows_are_seen(run):
     assert run.trusted, run.reasons
     capture = run.summary.capture
     assert capture.inferred_drops == capture.qdisc_drops > 0
@@ -84,8 +83,6 @@ def test_only_flows_are_seen_and_the_same_seed_gives_the_same_bytes(run, tmp_pat
     assert families(run) == {6}
     # No neighbour is looked for, no group is reported, no router is asked: TCP is all there is.
     assert {data[20] for data in captured(run)} == {6}
-    again = made(tmp_path, **{"capture.ports": "all"})
-    assert replay.require_equal(run.directory, again.directory) > 0
 
 
 def test_programs_of_both_families_and_names(tmp_path):

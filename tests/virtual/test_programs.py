@@ -9,6 +9,8 @@ import pytest
 import outcast
 from outcast.engines.guest import boot
 from outcast.records import replay
+from outcast.records.run import Run
+from outcast.view import report
 from tests.unit.test_libraries import program
 
 NETWORK = """
@@ -74,7 +76,6 @@ def asked(tmp_path: Path, programs: str, *overrides: str) -> outcast.Experiment:
     return outcast.load(path, dict(text.split("=", 1) for text in overrides))
 
 
-@pytest.mark.usefixtures("drawn")
 def test_programs_stand_in_every_table_and_replay(tmp_path):
     run = outcast.run(asked(tmp_path, TCP_AND_UDP), tmp_path / "run", progress=False)
     assert run.trusted, run.reasons
@@ -104,7 +105,7 @@ def test_programs_stand_in_every_table_and_replay(tmp_path):
     assert (run.path / "programs/send/written/sent").read_text(encoding="ascii") == "50"
     assert "listening" in (run.path / "programs/sink/0.out").read_text(encoding="ascii")
     assert "programs/web/files/site/page" in run.manifest.files
-    page = (run.path / "report.html").read_text(encoding="utf-8")
+    page = report.make(Run(run.path))
     assert "the program get at h4, 3 times" in page
     assert '<section id="programs"' in page
 
@@ -112,10 +113,6 @@ def test_programs_stand_in_every_table_and_replay(tmp_path):
     again = outcast.load(run.path / "config.yaml")
     second = outcast.run(again, tmp_path / "again", progress=False)
     assert replay.require_equal(run.directory, second.directory) > 0
-    analyzed = outcast.analyze(second.path)
-    assert analyzed.summary.model_dump(exclude={"wall_s"}) == run.summary.model_dump(
-        exclude={"wall_s"}
-    )
 
 
 def test_a_direction_in_which_no_program_sends_is_no_failure(tmp_path):
@@ -371,8 +368,7 @@ except socket.gaierror as error:
 """
 
 
-@pytest.mark.parametrize("addressing", ["ipv4", "both"])
-def test_hosts_are_found_by_dns_without_a_packet_on_a_link(tmp_path, addressing):
+def test_hosts_are_found_by_dns_without_a_packet_on_a_link(tmp_path):
     (tmp_path / "ask.py").write_text(ASK, encoding="ascii")
     own = RECEIVE.replace("4433", "53")
     (tmp_path / "own.py").write_text(own, encoding="ascii")
@@ -380,11 +376,10 @@ def test_hosts_are_found_by_dns_without_a_packet_on_a_link(tmp_path, addressing)
   - {name: own, host: h5, to: [h1], command: [python3, own.py], files: [own.py], ready: {port: 53}}
   - {name: ask, host: h4, command: [sh, -c, "python3 ask.py; ping -c 1 {h1}"], files: [ask.py]}
 """
-    network = asked(tmp_path, programs, f"addressing={addressing}")
+    network = asked(tmp_path, programs, "addressing=both")
     run = outcast.run(network, tmp_path / "run", progress=False)
-    four, six = "10.0.0.2", "fd00::a00:2" if addressing == "both" else ""
     told = run.program("ask").output.splitlines()
-    assert told[:4] == [f"0 {four or b''}", f"0 {six or b''}", "3 b''", "True True"]
+    assert told[:4] == ["0 10.0.0.2", "0 fd00::a00:2", "3 b''", "True True"]
     assert run.program("ask").errors == ""
     packets = run.table("packets")
     assert packets.filter((pl.col("dport") == 53) | (pl.col("sport") == 53)).is_empty()
