@@ -202,7 +202,7 @@ link_checkout() {
 
 # Compiles the loops over packets beside the modules. Otherwise the first analysis would do it.
 compile_analysis() {
-    as_owner "$venv/bin/python" -I -m outcast.analysis.warm
+    as_owner "$venv/bin/python" -I "$root/scripts/warm.py"
     as_owner "$venv/bin/python" -I -m compileall -q "$root"/{outcast,controllers,topologies}
     say "analysis: compiled"
 }

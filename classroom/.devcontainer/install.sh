@@ -22,7 +22,6 @@ say "fetching libraries from the Python package index"
 "$venv/bin/pip" install --quiet --disable-pip-version-check --no-input \
     --constraint wheels/constraints.txt "${wheels[@]}" ipykernel
 say "unpacking the guest, compiling the analysis"
-"$venv/bin/python" -m outcast.analysis.warm
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$venv/bin/outcast" run configs/fig3c.yaml --engine virtual --set duration=50ms \

@@ -53,7 +53,7 @@ _LOADS_ALONE = ("0.68.",)
 
 
 def compiled(function: Function) -> Function:
-    """Compiles a function at its first call; `python -m outcast.analysis.warm` does it ahead."""
+    """Compiles a function at its first call; `scripts/warm.py` does it ahead."""
     kept = str(code_folder())
     # The setting is the whole process's, and modules may be imported by several threads.
     with _SETTING:

@@ -53,12 +53,6 @@ TABLES = (".parquet", ".csv")
     "List instead the blackouts in which a packet that is selected was lost.",
     "with_blackouts",
 )
-@shared.flag(
-    "--losses",
-    "Show instead where flows of a run lose packets: at which queue or link of their paths, "
-    "as far as these are captured; with --flow step by step.",
-    "with_losses",
-)
 @shared.form
 def command(source: Path, selection: Selection, whole: bool, form: str, **options: Any) -> None:
     """Show the packets of a run, of joined captures (DIR) or of a joined table (FILE).
@@ -84,8 +78,6 @@ def command(source: Path, selection: Selection, whole: bool, form: str, **option
     packet, png = options["packet"], options["png"]
     if options["with_links"]:
         _show_links(source, form)
-    elif options["with_losses"]:
-        _show_losses(source, selection, form)
     elif options["with_blackouts"]:
         terminal.echo_lines(blackouts.lines(open_source(source), selection, form))
     elif packet is not None:
@@ -139,24 +131,6 @@ def _draw(path: Path, wanted: Selection, png: Path) -> None:
     middle_ns = (span[0] + span[1]) // 2 - source.start_ns
     figures.draw_queue(RunDirectory(path), middle_ns, (span[1] - span[0]) // 2, png)
     terminal.echo_path(png)
-
-
-def _show_losses(path: Path, wanted: Selection, form: str) -> None:
-    from dataclasses import replace
-
-    from outcast.analysis import ways
-    from outcast.records.run import Run
-    from outcast.view.terminal import ways as view
-
-    flow = wanted.flow
-    if replace(wanted, flow=None) != type(wanted)() or (flow is not None and not flow.isdecimal()):
-        raise ConfigError("--losses: allowed besides is --flow with a flow's number")
-    _require_folder(path, "--losses", "captures")
-    run = Run(path)
-    table = ways.loss_table(run, None if flow is None else int(flow))
-    terminal.echo_lines(view.lines(table, flow is not None, form))
-    if form == "table" and (missing := view.elsewhere(table, run.summary.losses)):
-        terminal.echo(missing)
 
 
 def _show_links(source: Path, form: str) -> None:

@@ -263,7 +263,7 @@ def counted_at(run: Run) -> str:
     first = ", ".join(ports[:4]) + (" and so on" if len(ports) > 4 else "")
     return (
         f"drops, chains and queueing of a flow are those at the first of {first} that it crosses; "
-        "outcast inspect DIR --losses has its drops at each"
+        "outcast show DIR --losses has the drops at each"
     )
 
 

@@ -10,10 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-import outcast
-from outcast.analysis import ways
 from outcast.analysis.capture.pcap import read_capture
-from outcast.records.run import Run
 from tests import guest_runs
 
 NETWORK = (
@@ -318,24 +315,3 @@ def test_events_change_what_happens_on_the_wire(tmp_path):
         *("late_ppm", "duplicate_ppm", "burst_loss_ppm", "late_ppm"),
         *("burst_loss_ppm", "duplicate_ppm"),
     ]
-
-
-def test_losses_of_queues_in_a_row_are_told_apart_as_the_kernel_counts_them(tmp_path):
-    """Three full links in a row: each queue's losses by flows are its own counter's."""
-    asked = outcast.load(
-        Path(__file__).parents[2] / "configs/examples/parking-lot.yaml", {"capture.ports": "all"}
-    )
-    told = outcast.run(asked, tmp_path / "run", progress=False)
-    assert told.trusted, told.reasons
-    table = ways.loss_table(Run(told.path))
-    lost = dict(table.group_by("where").agg(pl.col("lost").sum()).iter_rows())
-    counted = {
-        f"queue of {port}": part.lost["queue"]
-        for port, part in told.summary.losses.ports.items()
-        if part.lost.get("queue")
-    }
-    assert len(counted) > 1
-    assert {where: count for where, count in lost.items() if count} == counted
-    through = table.filter(pl.col("flow") == 0)
-    assert through.height == 7
-    assert through["packets"].to_list()[1:] == (through["packets"] - through["lost"]).to_list()[:-1]

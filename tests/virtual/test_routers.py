@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 import outcast
-from outcast.analysis.ways import loss_table
 from outcast.cli import invoke
 from tests import guest_runs
 
@@ -130,8 +129,8 @@ def test_the_way_back_goes_by_another_router(addressing, tmp_path):
     assert ttls(captures / "s1-eth3.in.pcap") == {(1, 61), (2, 62)}
     assert guest_runs.captures(target)["r3-eth0.out.pcap"].__len__() == 24
     # What the routers drop is told apart from the rest of the way.
-    lost = loss_table(outcast.open_run(target)).filter(pl.col("lost") > 0)
-    assert set(lost["where"]) == {"queue of r1-eth1"}
+    ports = outcast.open_run(target).summary.losses.ports
+    assert {port for port, part in ports.items() if any(part.lost.values())} == {"r1-eth1"}
 
 
 def test_events_at_a_router_are_on_time(tmp_path):

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from outcast.analysis import room
 from outcast.analysis.compiled import I32, I64, U8, U16, U32, U64, Array
 
 TCP = 6
@@ -69,7 +68,7 @@ class Columns(NamedTuple):
         """Columns with undefined content."""
         kinds: list[Any] = [np.int64, np.uint64, *[np.int32] * 3, *[np.uint32] * 5]
         kinds += [*[np.uint16] * 2, *[np.uint8] * 4]
-        return cls.of(room.empty(capacity, kind) for kind in kinds)
+        return cls.of(np.empty(capacity, kind) for kind in kinds)
 
     @classmethod
     def of(cls, columns: Iterable[Array]) -> Columns:
@@ -78,7 +77,17 @@ class Columns(NamedTuple):
 
     def resized(self, capacity: int) -> Columns:
         """The columns with another length; these are given up."""
-        return Columns.of(room.resized(column, capacity) for column in self)
+        return Columns.of(_resized(column, capacity) for column in self)
+
+
+def _resized(column: Array, capacity: int) -> Array:
+    if column.flags.owndata:
+        # Remapped, not copied, if it is large.
+        column.resize(capacity, refcheck=False)
+        return column
+    longer = np.empty(capacity, column.dtype)
+    longer[: column.size] = column[:capacity]
+    return longer
 
 
 class Others(NamedTuple):

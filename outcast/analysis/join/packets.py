@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from outcast.analysis import room
 from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, U8, U16, U32, U64, Array, Bool, Scalar, compiled
@@ -61,8 +61,9 @@ class Packets:
     @classmethod
     def empty(cls, size: int) -> Packets:
         """Packets with undefined content."""
-        kinds = (np.int8, np.int32, np.int64, *(np.int32,) * 2, *(np.uint32,) * 3)
-        return cls(*(room.empty(size, kind) for kind in (*kinds, np.uint16, *(np.uint8,) * 2)))
+        kinds: list[Any] = [np.int8, np.int32, np.int64, *[np.int32] * 2, *[np.uint32] * 3]
+        kinds += [np.uint16, *[np.uint8] * 2]
+        return cls(*(np.empty(size, kind) for kind in kinds))
 
 
 def number_flows(captures: Sequence[PortCapture]) -> tuple[tuple[FlowKey, ...], list[I32]]:
@@ -197,7 +198,7 @@ def merge(sides: Sequence[Side], parts: Sequence[str]) -> tuple[Packets, U64]:
     if len(sides) == 1 and sides[0].release and rows[0].size == captures[0].columns.flow.size:
         return _adopt(captures[0], sides[0].flows, stamps[0], use)
     packets = Packets.empty(sum(chosen.size for chosen in rows))
-    identity = room.empty(len(packets), np.uint64)
+    identity = np.empty(len(packets), np.uint64)
     places = tuple(getattr(packets, name) for name in Packets.__slots__)
 
     def place(index: int) -> None:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from outcast.analysis import room
 from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
 from outcast.experiment.wire import Framing
@@ -196,8 +195,8 @@ def replay(joined: Joined, delay_ns: int | I64 = 0, cleared: Cleared = NOTHING_C
     held_packets = np.bincount(departures.port[early], minlength=outputs).astype(np.int64)
     events = int((kind >= 0).sum() + ((joined.came_as >= 0) | early).sum()) + cleared.rows.size
     kinds = (np.int64, np.int8, np.int32, np.int8, np.int32, np.int32)
-    arrays: list[Any] = [room.empty(len(arrivals), np.int32) for _ in range(2)]
-    arrays += [room.empty(events, kind) for kind in kinds]
+    arrays: list[Any] = [np.empty(len(arrivals), np.int32) for _ in range(2)]
+    arrays += [np.empty(events, kind) for kind in kinds]
     found = Queue(*arrays)
     leaving = _Leaving(
         departures.stamp_ns, departures.frame_bytes, departures.port, joined.came_as, early

@@ -1,4 +1,4 @@
-"""Compiles the analysis ahead of its first use: `python -m outcast.analysis.warm`.
+"""Compiles the analysis ahead of its first use, as scripts/install.sh does.
 
 The cache on disk keeps the compiled code beside the modules, for every later process.
 """
