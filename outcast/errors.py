@@ -158,7 +158,7 @@ def gist(output: str) -> str:
 
 
 def shortened(text: str, characters: int) -> str:
-    """The text, without its middle if it is longer than so many characters."""
+    """The text, without its middle if it has more characters than this."""
     if len(text) <= characters:
         return text
     return f"{text[: characters // 3]} ... {text[-(characters - characters // 3) :]}"
@@ -221,9 +221,9 @@ class ReplayError(OutcastError):
 
 
 def rebuilt(kind: str, message: str) -> OutcastError:
-    """An error of another process of ours, by its class's name and its text.
+    """An error of another process of outcast, by its class's name and its text.
 
-    It has none of its class's other attributes. A name that is none of our classes is a RunError.
+    It has none of its class's other attributes. Another name than those classes have is a RunError.
     """
     known = globals().get(kind)
     of_class = known if isinstance(known, type) and issubclass(known, OutcastError) else RunError

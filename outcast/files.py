@@ -91,7 +91,7 @@ def cache_folder() -> Path:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether a folder's disk has no room left for a file of ours (statvfs(3))."""
+    """Whether a folder's disk has no space left for a file (statvfs(3))."""
     free = os.statvfs(folder)
     return free.f_bavail * free.f_frsize < _LEAST_ROOM_BYTES
 

@@ -201,7 +201,7 @@ def as_model(path: Path, tree: Any, model: type[_Model]) -> _Model:
 
 
 def own_words(wrong: ErrorDetails) -> str:
-    """Says what is wrong, without pydantic's words before a message of ours."""
+    """Says what is wrong, without pydantic's words before outcast's message."""
     return wrong["msg"].removeprefix("Value error, ")
 
 

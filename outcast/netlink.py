@@ -35,7 +35,7 @@ RTM_GETSTATS = 94
 REQUEST, ACK, ECHO, DUMP = 0x1, 0x4, 0x8, 0x300
 REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
 INTERRUPTED = 0x10
-"""NLM_F_DUMP_INTR: what is told has changed meanwhile, so something may be missing."""
+"""NLM_F_DUMP_INTR: what is dumped has changed meanwhile, so something may be missing."""
 ERROR, DONE = 2, 3
 """The types of the messages that end an answer: struct nlmsgerr, or the last of a dump."""
 _TCA_KIND, _TCA_OPTIONS = 1, 2
@@ -72,7 +72,7 @@ def attributes(raw: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def attribute(raw: bytes, kind: int) -> bytes | None:
-    """The value of the first attribute of the type `kind`; None where there is none."""
+    """The value of the first attribute of the type `kind`; None where it is missing."""
     return next((value for present, value in attributes(raw) if present == kind), None)
 
 

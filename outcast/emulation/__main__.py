@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
         traceback.print_exc()
         message = files.describe(error)
     except Exception as error:
-        # A mistake of ours. Without its name the log's last lines would look like the cause.
+        # A mistake of outcast. Without its name the log's last lines would look like the cause.
         traceback.print_exc()
         message = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_MESSAGE]}"
     else:

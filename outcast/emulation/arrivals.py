@@ -94,7 +94,7 @@ class Police:
     burst: int
 
     def encoded(self) -> bytes:
-        """The action as the kernel is told it."""
+        """The action as the kernel gets it."""
         return _action(
             "police",
             netlink.encode(_POLICE_TBF, _POLICE.pack(self.index, self.exceeds, 0, 0, 0, 0, 0, 0))
@@ -118,7 +118,7 @@ class Mirred:
     then: int
 
     def encoded(self) -> bytes:
-        """The action as the kernel is told it."""
+        """The action as the kernel gets it."""
         parameters = _MIRRED.pack(0, 0, self.then, 0, 0, self.how, self.to)
         return _action("mirred", netlink.encode(_MIRRED_PARAMETERS, parameters))
 
@@ -130,7 +130,7 @@ class Always:
     then: int
 
     def encoded(self) -> bytes:
-        """The action as the kernel is told it."""
+        """The action as the kernel gets it."""
         return _action(
             "gact", netlink.encode(_GACT_PARAMETERS, _GENERAL.pack(0, 0, self.then, 0, 0))
         )
@@ -166,7 +166,7 @@ def hold_back(kernel: IPRoute, interface: str, interrupts: Span, name: str = IFB
 
     Raises:
         FeatureMissingError: the kernel lacks a part of it.
-        ReadBackError: the kernel shows something else than was asked for.
+        ReadBackError: the kernel shows something else than requested.
         RunError: the kernel refused.
     """
     (index,) = kernel.link_lookup(ifname=interface)

@@ -35,7 +35,7 @@ is ended earlier, the packets in that block are lost without being counted."""
 
 
 _WANTED = {"ipv4": "ip", "ipv6": "(ip6 and not dst host ff02::16)"}
-"""The captured packets, by pcap-filter(7). Hosts tell ff02::16 of the groups that they belong to
+"""The captured packets, by pcap-filter(7). Hosts report to ff02::16 the groups that they belong to
 (RFC 3810), and no switch passes that on."""
 
 
@@ -55,7 +55,7 @@ class Capture:
 
 
 def ring_kib(engine: EngineName, captures: int) -> int:
-    """The size of each tcpdump's ring, where there are so many of them."""
+    """The size of each tcpdump's ring, by the number of them."""
     return min(properties(engine).ring_kib, BUFFER_KIB_TOTAL // max(1, captures))
 
 

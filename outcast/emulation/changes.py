@@ -173,7 +173,7 @@ class _Player:
         self._next += 1
 
     def record(self) -> PortRates:
-        """Tells what was set."""
+        """Returns what was set."""
         return PortRates(
             port=self._planned.port.port,
             trace=self._planned.trace,
@@ -219,7 +219,7 @@ class Changer(ThreadPart):
         self._thread.start()
 
     def finish(self) -> Record:
-        """Makes no more changes, and tells which were made."""
+        """Makes no more changes, and returns those that were made."""
         self.stop()
         if self._players:
             self._keep_rates(self.rates())
@@ -258,7 +258,7 @@ class Changer(ThreadPart):
         return lines
 
     def rates(self) -> Rates:
-        """Tells what the traces set."""
+        """Returns what the traces set."""
         return Rates(ports=[player.record() for player in self._players])
 
     def _since_start_ns(self) -> int:

@@ -27,7 +27,7 @@ _Given = TypeVar("_Given")
 
 
 def python_module(name: str) -> list[str]:
-    """The command that starts a module of ours, without the working folder on its path.
+    """The command that starts a module of outcast, without the working folder on its path.
 
     With `-m` Python looks into that folder first. It would run any file there that has the name of
     a module that we import; see -P in python(1).
@@ -194,7 +194,7 @@ class SystemCommands:
         environment: Mapping[str, str] | None = None,
         hears: bool = False,
     ) -> Process:
-        """Starts a program beside us. With `hears`, `tell` can write a line to its input."""
+        """Starts a program beside this one. With `hears`, `tell` can write a line to its input."""
         try:
             with stdout.open("wb") as out, stderr.open("wb") as err, entered(netns):
                 popen = subprocess.Popen(

@@ -73,7 +73,7 @@ def record(
 def await_empty(network: Network, ports: Collection[str]) -> str:
     """Waits until these ports' queues are empty. Returns which are not in time; empty for none.
 
-    That is told, because no check after the traffic ends a run.
+    It is a line of the record, because no check after the traffic ends a run.
     """
     end = time.monotonic() + EMPTY_DEADLINE_S
     while full := [port for port, stats in port_counters(network, ports).items() if stats["qlen"]]:

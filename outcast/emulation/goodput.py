@@ -13,9 +13,9 @@ from outcast.plan.model import Plan
 
 
 class Goodput:
-    """Tells each group's mean goodput since it was told last.
+    """Reports each group's mean goodput since its last report.
 
-    `group_by` is what the experiment groups flows by; classes are told in any case.
+    `group_by` is what the experiment groups flows by; classes are reported in any case.
     """
 
     def __init__(self, plan: Plan, group_by: GroupKind | None, netns: Callable[[str], int]) -> None:
@@ -24,7 +24,7 @@ class Goodput:
         self._received: dict[int, tuple[float, int]] = {}
 
     def event(self, t_s: float, subflows: multipath.Subflows) -> dict[str, Any]:
-        """The event of an instant, so many seconds after the traffic's start; rates in bit/s."""
+        """The event of an instant, in seconds after the traffic's start; rates in bit/s."""
         by_port = {
             sample.peer_port: sample.bytes_received
             for host in sorted({flow.dst for flow in self._plan.flows})

@@ -37,8 +37,8 @@ def configure(
     those of the switches' namespace that packets cross.
 
     Raises:
-        FeatureMissingError: IPv6 is asked for, and the kernel has none.
-        ReadBackError: the kernel shows another setting than was asked for.
+        FeatureMissingError: IPv6 is requested, and the kernel has none.
+        ReadBackError: the kernel shows another setting than requested.
     """
     route_min_rto_ms: dict[str, int] = {}
     route_metrics: dict[str, dict[str, int]] = {}
@@ -174,7 +174,7 @@ class _Interface:
             yield link_requests.replace_route(index, *to, own, metrics, table, route.gateway)
 
     def check(self, kernel: rtnetlink.Kernel) -> None:
-        """Raises ReadBackError where the kernel shows something else than was asked for."""
+        """Raises ReadBackError where the kernel shows something else than requested."""
         for own, network, prefix_length, neighbours in self._subnets:
             if self._place and (table := kernel.rules().get(own)) != self._table:
                 where = f"table of routes of {own}"
@@ -249,7 +249,7 @@ def _tick_ms() -> str:
 def set_families(node: str, ports: Collection[str], families: Collection[Family]) -> None:
     """Switches IPv6 on at the interfaces of a host or router, or off.
 
-    Raises FeatureMissingError: it is asked for, and the kernel has none.
+    Raises FeatureMissingError: it is requested, and the kernel has none.
     """
     if "ipv6" in families:
         _enable_ipv6(node, ports)

@@ -90,7 +90,7 @@ class _Run:
     """One run.
 
     Attributes:
-        record: what the manifest is told so far.
+        record: what the manifest has so far.
         parts: what has been entered and not left.
         instants: by what began then, fixed instants of virtual time.
     """
@@ -155,7 +155,7 @@ class _Run:
             part.require_alive()
 
     def finish(self) -> None:
-        """Ends what ends with the flows, the last one first, and notes what each part tells."""
+        """Ends what ends with the flows, the last one first, and keeps the record of each part."""
         records = [part.finish() for part in reversed(self.parts)]
         for record in reversed(records):
             self.record.add(record)

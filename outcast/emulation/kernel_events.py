@@ -1,4 +1,4 @@
-"""Records events of the guest's kernel in the run directory, and no packet can tell.
+"""Records events of the guest's kernel in the run directory, without an effect on any packet.
 
 The kernel writes events into a ring buffer, which costs no virtual time. A thread empties it at
 fixed instants. Everything is prepared in every run, and the thread wakes in every run, whether

@@ -39,7 +39,7 @@ _ADDRESS_MESSAGE = struct.Struct("=BBBBI")
 """struct ifaddrmsg: family, length of the prefix, flags, scope, interface."""
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _NO_DUPLICATES = 0x02
-"""IFA_F_NODAD: nobody else is asked whether he has the address (linux/if_addr.h)."""
+"""IFA_F_NODAD: no search for another owner of the address (linux/if_addr.h)."""
 
 _RTM_NEWRULE, _TO_TABLE, _FRA_PRIORITY = 32, 1, 6
 """FR_ACT_TO_TBL, and an attribute of a rule (linux/fib_rules.h)."""
@@ -49,7 +49,7 @@ _IP6_RT_PRIO_ADDRCONF = 256
 """The metric of the route that the kernel makes for an IPv6 address's network (net/ip6_route.h)."""
 _PROTOCOL_KERNEL, _PROTOCOL_STATIC, _SCOPE_LINK, _UNICAST = 2, 4, 253, 1
 _PERMANENT = 0x80
-"""NUD_PERMANENT: an ARP entry that is never asked for (ip-neighbour(8))."""
+"""NUD_PERMANENT: an ARP entry for which no request is sent (ip-neighbour(8))."""
 _NEW = netlink.CREATE | netlink.EXCLUSIVE
 _REPLACE = netlink.CREATE | netlink.REPLACE
 

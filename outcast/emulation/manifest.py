@@ -1,4 +1,4 @@
-"""The manifest: what was asked for, what is in effect, the programs' versions, and the flows."""
+"""The manifest: what was requested, what is in effect, the programs' versions, and the flows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BOOLS = {"1": "Y", "0": "N"}
 
 
 def manifest(run: Context, record: Record) -> Manifest:
-    """The manifest of a run whose parts told this record. Raises as `read_modules`."""
+    """The manifest of a run whose parts made this record. Raises as `read_modules`."""
     experiment, plan, hz = run.experiment, run.plan, transport.kernel_hz()
     effective = Effective(
         **record.effective,
@@ -72,8 +72,8 @@ def routing(plan: Plan) -> Routing:
 def read_modules(kernel: Kernel | None, folder: Path = _LOADED) -> dict[str, dict[str, str]]:
     """By module of the user's, its parameters as the kernel shows them.
 
-    The kernel is asked at the end, because to ask takes time, even if only nanoseconds, and a run
-    with a module has to go on as one without it.
+    The kernel's modules are read at the end, because that takes time, even if only nanoseconds.
+    A run with a module has to go on as one without it.
 
     Raises ReadBackError: a module is not loaded, or a parameter has another value or is not
     shown.

@@ -1,8 +1,8 @@
-"""Multipath TCP (RFC 8684): how the kernel's path manager makes the subflows asked for.
+"""Multipath TCP (RFC 8684): how the kernel's path manager makes the requested subflows.
 
 A receiver announces its own address with further ports (ADD_ADDR). Every sender's connection joins
 each of them, with a source port that its kernel picks. So the subflows of a flow differ in both
-ports: hashed routing tells them apart, and routing by destination sends them all one way. See
+ports: hashed routing can part them, and routing by destination sends them all one way. See
 ip-mptcp(8) and Documentation/networking/mptcp.rst.
 """
 
@@ -102,7 +102,7 @@ def _add_endpoints(commands: SystemCommands, netns: int, added: Iterable[Sequenc
 def await_subflows(
     flows: Sequence[Flow], sample: Callable[[str], Sequence[SocketSample]], deadline_ns: int
 ) -> Subflows:
-    """Waits until every flow has as many subflows as were asked for.
+    """Waits until every flow has as many subflows as were requested.
 
     Raises RunError: a flow has fewer or more subflows; the error names the first such flow.
     """

@@ -25,7 +25,7 @@ _RATE, _LOSS, _REORDER, _DISTRIBUTION, _GILBERT_ELLIOTT = 6, 5, 3, 2, 2
 _TABLE_VALUES, _SCALE = 4096, 8192
 """A table's values, of at most 16384, and 1 in them (NETEM_DIST_SCALE in linux/pkt_sched.h)."""
 LIMIT_PACKETS = 100_000
-"""So many packets can wait, which is more than come."""
+"""The packets that can wait; more than ever come."""
 IN_ORDER_RATE = 1 << 62
 """In bytes per second. At this rate a packet of any size takes less than a nanosecond."""
 # struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead
@@ -105,7 +105,7 @@ def _in_kernel(share: float) -> int:
 
 
 def shown_faults(raw: bytes) -> tuple[object, ...]:
-    """Reads TCA_OPTIONS, as asked for or as shown: all that a wire does at random but for loss."""
+    """Reads TCA_OPTIONS, as requested or as shown: all that a wire does at random but for loss."""
     _, _, _, gap, duplicate, _ = _PARAMETERS.unpack_from(raw)
     rest = raw[_PARAMETERS.size :]
     kinds = dict(netlink.attributes(rest))

@@ -82,7 +82,7 @@ class Network:
     def build(self) -> HostSettings:
         """Makes namespaces, links, addresses and TCP's settings; returns what is in effect.
 
-        Raises ReadBackError: the kernel shows another setting than was asked for.
+        Raises ReadBackError: the kernel shows another setting than requested.
         """
         self.net.buildFromTopo(self._topo)
         for host in self.plan.hosts:
@@ -111,7 +111,7 @@ class Network:
     def _bring_up(self, router: str) -> None:
         """Brings up a router's ports. They get addresses when both ends of every link are up,
 
-        because IPv6 tells its groups anew when a carrier comes.
+        because IPv6 reports its groups again when a carrier comes.
         """
         netns = self.netns(router)
         ports = [self.plan.port(router, node) for node in self.plan.graph.adj[router]]
@@ -263,7 +263,7 @@ class Network:
         An interface that drops a packet counts it as `tx_dropped`, also where the veth pair's far
         end refuses it (veth_xmit in drivers/net/veth.c). A drop of the queue is not among these.
 
-        Raises ReadBackError: a port has no queue of ours.
+        Raises ReadBackError: a port lacks the queue that outcast set up.
         """
         interfaces, messages = self.interface_counters(), self.counted_by_queues()
         lost = {port: _lost(messages[port], interfaces[port]) for port in self.plan.switch_ports()}

@@ -148,7 +148,7 @@ class OpenVSwitch(Part):
 def create_switches(plan: Plan, datapath: str, controller: str, commands: SystemCommands) -> None:
     """Makes all bridges with ports and controllers in one transaction, and reads the ports back.
 
-    Raises ReadBackError: a port has another number than was asked for.
+    Raises ReadBackError: a port has another number than requested.
     """
     argv = list(VSCTL)
     for switch in plan.switches:

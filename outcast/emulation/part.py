@@ -1,4 +1,4 @@
-"""A part of a run: what one feature does while the run goes on, and what it tells of that."""
+"""A part of a run: what one feature does while the run goes on, and its record of that."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Record:
     warnings: list[str] = field(default_factory=list)
 
     def add(self, other: Record) -> None:
-        """Adds what another part tells."""
+        """Adds the record of another part."""
         self.manifest |= other.manifest
         self.effective |= other.effective
         self.warnings += other.warnings

@@ -34,7 +34,7 @@ def configure(network: Network) -> QueueSettings:
 
     Call it after `create_switches`: Open vSwitch clears the qdiscs of the ports that it adds.
 
-    Raises ReadBackError: the kernel shows another setting than was asked for.
+    Raises ReadBackError: the kernel shows another setting than requested.
     """
     experiment, plan = network.experiment, network.plan
     requested = [ports.switch_queue(experiment, plan, port) for port in plan.switch_ports()]
@@ -137,10 +137,10 @@ def set_red_idle(run_queues: Sequence[Queue], parameter: Path = RED_IDLE) -> lis
     """Sets whether RED notices behind a shaper that its queue ran empty.
 
     RED's average falls while the queue is empty (RFC 2309; Floyd and Jacobson 1993, section 4).
-    Linux's red notes the time only when it is asked for a packet and has none. A shaper above it
-    never asks so. Behind tbf and htb the average then falls by arrivals alone, and RED may drop
+    Linux's red notes the time only when a dequeue finds no packet. A shaper above it
+    never dequeues then. Behind tbf and htb the average then falls by arrivals alone, and RED may drop
     nearly all on an idle link. The guest's kernel notes the time when the last packet leaves (patch
-    0016), unless it is told to do as Linux does.
+    0016), unless it is set to do as Linux does.
 
     Returns warnings where it cannot be set.
 

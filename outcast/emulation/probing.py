@@ -61,12 +61,12 @@ class Probes(Part):
             process.await_word("ready", f"{process.name} to be ready", READY_DEADLINE_S)
 
     def start(self, t_start_ns: int) -> None:
-        """Tells all programs when the traffic starts."""
+        """Sends all programs the time at which the traffic starts."""
         for process in self.ending:
             process.tell(str(t_start_ns))
 
     def finish(self) -> Record:
-        """Tells what was planned; the programs have written what they measured."""
+        """Returns what was planned; the programs have written what they measured."""
         return Record({"probes": records(self._run.plan)})
 
     def end(self) -> None:

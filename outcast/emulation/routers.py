@@ -38,7 +38,7 @@ def configure(plan: Plan, router: str, netns: int | None) -> None:
     """Gives a router addresses, neighbours and routes, and makes it forward.
 
     Raises:
-        ReadBackError: the kernel shows something else than was asked for.
+        ReadBackError: the kernel shows something else than requested.
     """
     ports = {plan.port(router, node): (router, node) for node in plan.graph.adj[router]}
     known = neighbours_of(plan, router)

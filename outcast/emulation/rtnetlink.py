@@ -1,7 +1,7 @@
 """Our own requests by rtnetlink(7): interfaces, addresses, routes, qdiscs, and their counters.
 
-pyroute2 runs an event loop for each request, and reads everything that the kernel tells. In a large
-network that was most of the set-up, so what every run asks for each host or port is asked for here.
+pyroute2 runs an event loop for each request, and reads all of the kernel's answer. In a large
+network that was most of the set-up, so what every run needs of each host or port is read here.
 pyroute2 still decodes the qdiscs, whose options and statistics have many forms.
 """
 
@@ -47,7 +47,7 @@ COUNTERS = (
 """The first members of struct rtnl_link_stats64 (linux/if_link.h)."""
 _IFLA_STATS_LINK_64 = 1
 _STATS_MESSAGE = struct.Struct("=BxxxII")
-"""struct if_stats_msg: family, interface, and a mask of the statistics that are asked for."""
+"""struct if_stats_msg: family, interface, and a mask of the statistics that are requested."""
 _RECEIVE_BYTES = 1 << 16
 _REQUESTS_AT_ONCE = 64
 """Their answers fit into a socket's usual buffer."""
@@ -80,7 +80,7 @@ NDA_DST, NDA_LLADDR = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Something that the kernel is asked to do.
+    """A request to the kernel.
 
     Attributes:
         flags: besides those of every request.
@@ -162,13 +162,13 @@ class Kernel:
         return numbers
 
     def _dump(self, what: str, kind: int, body: bytes) -> list[netlink.Answer]:
-        """The messages by which the kernel tells all that it has of a kind.
+        """The messages of a dump: all that the kernel has of a kind.
 
         It asks again where that changed meanwhile.
 
         Raises:
             DeadlineError: the kernel gives no answer.
-            RunError: the kernel refused, or what it tells changes all the time.
+            RunError: the kernel refused, or its answer changes all the time.
         """
         for _ in range(_MOST_DUMPS):
             numbers = self._numbers(1)
@@ -180,7 +180,7 @@ class Kernel:
         raise RunError(f"{what}: they changed each time while the kernel told them")
 
     def _told(self, what: str, numbers: range) -> tuple[list[netlink.Answer], bool]:
-        """Reads what one dump tells, and whether something may be missing."""
+        """Reads one dump, and whether something may be missing."""
         told: list[netlink.Answer] = []
         is_interrupted = False
         while True:
@@ -204,7 +204,7 @@ class Kernel:
 
     def _receive(self, what: str, numbers: range) -> list[netlink.Answer]:
         """The next answers. Those to other requests, which an error cut short, are left out."""
-        # The kernel tells at most 32 KiB at once (netlink_recvmsg in af_netlink.c).
+        # The kernel sends at most 32 KiB at once (netlink_recvmsg in af_netlink.c).
         try:
             received = self._socket.recv(_RECEIVE_BYTES)
         except TimeoutError:
@@ -318,7 +318,7 @@ class Kernel:
     def queues(self, interfaces: Collection[int]) -> dict[int, list[Any]]:
         """pyroute2's messages of the qdiscs, and of the classes of htb, by interface.
 
-        The kernel always tells all qdiscs, but to decode a message takes longer.
+        The kernel always sends all qdiscs, but to decode a message takes longer.
 
         Raises RunError: the kernel refused.
         """
@@ -337,7 +337,7 @@ class Kernel:
 
         It takes a tenth of the time of `queues`.
 
-        Raises RunError: the kernel refused, or what it tells cannot be read.
+        Raises RunError: the kernel refused, or its answer cannot be read.
         """
         counts: dict[int, list[Shown]] = {}
         for answer in self._qdiscs(interfaces):

@@ -1,6 +1,6 @@
 """Samples every flow's sending socket and every captured output queue while flows run.
 
-The kernel is asked by netlink for just these sockets and qdiscs (sock_diag(7), rtnetlink(7)), with
+Netlink requests name just these sockets and qdiscs (sock_diag(7), rtnetlink(7)), with
 one request for each and without starting a program. Its answers are stored as they come, and
 `outcast.analysis` decodes them. A thread takes a sample when it is due and notes when it began. The
 manifest says how long the longest took, and how many did not begin before the next was due.
@@ -35,7 +35,7 @@ from outcast.records.qdisc_handles import QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.records.samples import PORTS_FILE, SOCKETS_FILE, Sample, SamplesWriter
 
 _EXTENSIONS = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1)
-"""struct tcp_info, and the congestion control's own state where it tells it (DCTCP, BBR)."""
+"""struct tcp_info, and the congestion control's own state where it shows that (DCTCP, BBR)."""
 _ALL_STATES = 0xFFFFFFFF
 _ANSWER_BYTES = 16 * 1024
 ANSWERS_AT_ONCE = 64
@@ -215,14 +215,14 @@ class Sampler(ThreadPart):
                 question.netlink.close()
 
     def start(self, t_start_ns: int) -> None:
-        """Begins to sample, if samples are asked for."""
+        """Begins to sample, if samples are requested."""
         self._t_start_ns = t_start_ns
         if self._every_ns and self._series:
             self._folder.mkdir(exist_ok=True)
             self._thread.start()
 
     def finish(self) -> Record:
-        """Ends sampling, and tells what was taken."""
+        """Ends sampling, and returns what was taken."""
         self.stop()
         taken = Sampling(self._every_ns, self.taken, self.missed, self.longest_ns)
         return Record(effective={"sampling": taken})

@@ -1,4 +1,4 @@
-"""TCP sockets as the kernel shows them (sock_diag(7)), and whether they have what was asked for."""
+"""TCP sockets as the kernel shows them (sock_diag(7)), and whether they have what was requested."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ULP_MPTCP, _MPTCP_TOKEN_LOCAL = 3, 2
 _ESTABLISHED, _TIME_WAIT, _SYN_RECEIVED, _CLOSED, _LISTENING = 1, 6, 3, 7, 10
 """Numbers of states (net/tcp_states.h)."""
 _CONNECTIONS = 0xFFE & ~(1 << _TIME_WAIT | 1 << _SYN_RECEIVED | 1 << _CLOSED | 1 << _LISTENING)
-"""The states that ss(8) shows unless it is asked for more."""
+"""The states that ss(8) shows by default."""
 _UDP_UNCONNECTED, _TCP_LISTEN = "07", "0A"
 """The same as the tables of proc(5) have them."""
 _ANSWER_BYTES = 32 * 1024
@@ -268,7 +268,7 @@ def failed_checks(
     *,
     steady: bool,
 ) -> list[str]:
-    """Says where flows had other settings than were asked for, a line for each check.
+    """Says where flows had other settings than requested, a line for each check.
 
     The traffic is over, so an error would only destroy what was measured. `active` flows are
     checked one by one. For `steady` see `check_min_rto`.
@@ -291,7 +291,7 @@ def failed_checks(
 
 
 def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> None:
-    """Checks that every flow's sockets, at both ends, have what was asked for.
+    """Checks that every flow's sockets, at both ends, have what was requested.
 
     At the sender these are congestion control, DSCP, pacing rate, and the negotiated selective
     acknowledgements and ECN. At the receiver it is the congestion control.

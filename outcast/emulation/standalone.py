@@ -1,7 +1,7 @@
 """Starts our small programs at hosts, which use the standard library and one another alone.
 
-`python standalone.py MODULE ARGUMENT...` calls `main` of a module of ours with the arguments. This
-Python is isolated from its environment and has no site packages, which would cost time.
+`python standalone.py MODULE ARGUMENT...` calls `main` of one of outcast's modules. This Python is
+isolated from its environment and has no site packages, which would cost time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ START_DEADLINE_S = 900.0
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """The command that starts a module of ours so."""
+    """The command that starts a module of outcast so."""
     return [sys.executable, "-I", "-S", __file__, module, *map(str, arguments)]
 
 

@@ -1,11 +1,11 @@
 """The flows: iperf (version 2) at both ends, connected first and then started together.
 
 Every client connects at once and waits for its start. In real time the start is set when all have
-connected, however long that takes, and each client is told it. iperf hears of it through
+connected, however long that takes, and each client gets it. iperf hears of it through
 senders/held_start.c. Under virtual time computing takes no time, so the start is set beforehand on
 iperf's command line (`--txstart-time`). There a client that has not connected by then is an error.
 `outcast.emulation.senders` sends in the same way what iperf cannot send. Each flow has its own
-source port, by which captures and sockets tell flows apart.
+source port, by which flows differ in captures and sockets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONNECT_DEADLINE_S = 240.0
 LEAST_NOTICE_S = 0.4
 MOST_NOTICE_S = 5.0
 NOTICE_SHARE = 0.25
-"""How long before the start clients are told of it, as a share of the time that connecting took and
+"""How long before the start clients get it, as a share of the time that connecting took and
 within the two bounds. A machine that was slow at connecting is slow at this too."""
 LEAD_S = 0.5
 """If the start is set beforehand: the time for connecting, before the first flow starts."""
@@ -164,7 +164,7 @@ class Flows(Part):
         if self.stream is not None and senders.sends(flow):
             t_start_ns = None if self.start_afterwards else self._deadline_ns
             return senders.sender_arguments(self.stream, flow, self.seed, t_start_ns), None
-        # iperf needs a start in any case. If it is told another one, it ignores this one.
+        # iperf needs a start in any case. If it gets another one, it ignores this one.
         return client_arguments(flow, self._deadline_ns), self._preloaded("client")
 
     def _preloaded(self, side: Literal["client", "server"]) -> dict[str, str] | None:
@@ -228,11 +228,11 @@ class Flows(Part):
         )
 
     def set_start(self) -> tuple[int, Start, list[str]]:
-        """Sets the common start of clients that have connected, and tells each client its own.
+        """Sets the common start of clients that have connected, and sends each client its own.
 
         Returns:
             The epoch time at which flows with start 0 begin, how it came about, and a warning if
-            flows were told of it too late.
+            flows got it too late.
 
         Raises CommandError: a client has ended.
         """
@@ -276,7 +276,7 @@ class Flows(Part):
         return super().running()
 
     def finish(self) -> Record:
-        """Checks that every client did what was asked for. Raises as `check_client`."""
+        """Checks that every client did what was requested. Raises as `check_client`."""
         for flow in self.flows:
             if self.clients[flow.flow] in self.ending:
                 check_client(flow, self.clients[flow.flow])
@@ -320,7 +320,7 @@ def flows_of(run: Context) -> Flows:
 
 
 def lead_s(flows: int, round_trip_ns: int, syn_rounds: int = 1) -> float:
-    """How long so many flows may take to connect, in seconds, if the start is set beforehand."""
+    """How long that many flows may take to connect, in seconds, if the start is set before."""
     undropped_s = max(LEAD_S, LEAD_ROUND_TRIPS * round_trip_ns / 1e9) + LEAD_PER_FLOW_S * flows
     if syn_rounds <= 1:
         return undropped_s
@@ -395,7 +395,7 @@ def await_end(
 
 
 def check_client(flow: Flow, process: Process) -> None:
-    """Checks that a client ended well, reported its bytes, and sent what was asked for.
+    """Checks that a client ended well, reported its bytes, and sent what was requested.
 
     Raises:
         CommandError: it did not end well.

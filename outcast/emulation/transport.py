@@ -96,7 +96,7 @@ def require_rack(transport: Transport, release: str) -> None:
 
     From Linux 6.17 on the kernel takes the sysctl and ignores it (net/ipv4/tcp_input.c: nothing
     reads TCP_RACK_LOSS_DETECTION; commit 1c120191dcec, "tcp: remove obsolete and unused RFC3517/
-    RFC6675 loss recovery code"). So it would show the value that was asked for.
+    RFC6675 loss recovery code"). So it would show the value that was requested.
     """
     version = re.match(r"([0-9]+)\.([0-9]+)", release)
     if transport.rack is False and version and (int(version[1]), int(version[2])) >= (6, 17):

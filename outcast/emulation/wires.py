@@ -95,7 +95,7 @@ def start_losing(experiment: Experiment, plan: Plan) -> tuple[LossSettings, ...]
     """Makes every link lose its share of packets from now on; returns what is in effect.
 
     Raises:
-        ReadBackError: the kernel shows another setting than was asked for.
+        ReadBackError: the kernel shows another setting than requested.
         RunError: the kernel refused.
     """
     settings = []

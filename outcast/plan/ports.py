@@ -56,7 +56,7 @@ class PortQueue:
         framing: what a frame takes on the link besides its bytes.
         changes_delay: whether an event changes the delay, so that a netem stands there from the
             beginning.
-        asked: the limit as it was asked for, where it is a time, bandwidth-delay products, or in
+        asked: the limit as it was requested, where it is a time, bandwidth-delay products, or in
             another unit than the queue counts.
         jitter_seed: of the generator that draws the jitter; None for the kernel's own seed.
         noise_ns: the part of the delay that noise adds on average.
@@ -65,7 +65,7 @@ class PortQueue:
             a qdisc of the guest's kernel (sch_cable.c in its patch 0015). Otherwise they come
             before, because no other kernel can put a qdisc behind another one.
         late_timers_ns: how late the shaper's timer may be without making it slower; 0 where another
-            burst than the default is asked for.
+            burst than the default is requested.
     """
 
     port: str

@@ -200,7 +200,7 @@ class Run:
         """Turns errors from tables into InputError, within a `with` block.
 
         A table may be broken. It may also be whole and lack a column, because another program or
-        version wrote it. `remedy` says what writes it anew, if the analysis does not.
+        version wrote it. `remedy` says what writes it again, if the analysis does not.
         """
         path = self.directory.path
         if remedy is None:

@@ -81,8 +81,8 @@ def burst_ratio(run: Run, measure: Measure) -> float:
 
 
 LOT_PACKETS = 64
-"""Within so many packet times a lot decides which packets are dropped. It is some three round trips
-of a flow whose packets find a queue of 16 KB full."""
+"""Within this number of packet times a lot decides which packets are dropped. It is some three
+round trips of a flow whose packets find a queue of 16 KB full."""
 
 
 @measure(limits=NOT_NEGATIVE, is_logarithmic=True)

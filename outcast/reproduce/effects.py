@@ -89,7 +89,7 @@ def table_of(store: SweepDirectory, name: str, requested: Fates) -> Path:
 
 
 def make(store: SweepDirectory, name: str, requested: Fates, jobs: int) -> None:
-    """Makes a run again with every fate that is asked for, and writes the table of what came of it.
+    """Makes a run again with every fate that is requested, and writes the table of what came of it.
 
     What is finished is not repeated.
 

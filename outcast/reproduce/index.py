@@ -131,7 +131,7 @@ def write_index(folder: Path, all_rows: Sequence[Row]) -> Path:
 
 
 def full_name(result: Result) -> str:
-    """A row's name: its figure, and the profile if one was asked for."""
+    """A row's name: its figure, and the profile if one was requested."""
     return result.id if result.profile is None else f"{result.id}, {result.profile}"
 
 

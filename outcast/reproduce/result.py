@@ -131,7 +131,7 @@ class Result(handed_in.Record):
 
     @property
     def again(self) -> str:
-        """The command that makes it anew, into a folder of its own."""
+        """The command that makes it again, into a folder of its own."""
         return f"{self.command} -o NEW"
 
 

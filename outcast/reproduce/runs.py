@@ -2,7 +2,7 @@
 
 Recipes share runs: an experiment with a seed runs once, whichever recipes need it. The runs are in
 a sweep's store (outcast/sweep/store.py). So a killed run is made again, and a finished run is not
-whose manifest verifies and whose configuration is the one that is asked for.
+whose manifest verifies and whose configuration is the one that is requested.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def needed(
     """Looks which runs are finished. `note` is told of what is set aside; see `take_stock`.
 
     A machine may be able to make some of them only, in real time: its kernel may lack the qdisc of
-    a control. `note` is told of the others.
+    a control. `note` gets the others.
 
     Raises FeatureMissingError if it can make none.
     """

@@ -33,7 +33,7 @@ _FILES = (
 """Single files of `outcast` that do too. A row's own measures can be in other files: `measures`."""
 _PACKAGES = ("controllers", "topologies")
 _HASH_DIGITS = 12
-"""Digits of a hash that tell states apart."""
+"""Digits of a hash by which states differ."""
 
 
 class MadeBy(handed_in.Record):

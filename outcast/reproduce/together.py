@@ -71,7 +71,7 @@ class Row:
 def require_one_state(results: Sequence[Result]) -> None:
     """Raises ConfigError unless one state made all results.
 
-    The line names two results that differ, and the commands that make them anew.
+    The line names two results that differ, and the commands that make them again.
     """
     for other in results:
         for first in results:

@@ -27,9 +27,9 @@ the recipe. A claim that compares two points has it in itself. The control chang
 
 * *says nothing*: the claim is accepted, and so is its control. So it holds without the effect too.
   Where the bound is `none` itself, as in "more than its share", the claim says that there is more
-  than no effect. It stands if its distance from `none` is told to be over twice the control's.
+  than no effect. It stands if its distance from `none` is shown to be over twice the control's.
 * *agrees, control not run*: the claim is accepted, and no five runs show it without the effect.
-* *inconclusive*: what would be reproduced cannot be told apart from its control.
+* *inconclusive*: what would be reproduced does not differ surely from its control.
 * *same direction, other size*, or *contradicted*: of a size that nothing of the interval has, the
   control decides whether the direction is there. It does so alone for a size whose `none` is an
   expectation. Else the interval has to lie on the reported side of `none` too.

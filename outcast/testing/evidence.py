@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from outcast.testing.networks import Networks
 
 MARK = ".outcast-evidence"
-"""Stands in each folder of ours and has the test's name, as other tests may share the folder's.
+"""Is in each folder with evidence, and has the test's name, as tests may share the folder's name.
 
 A later failure of the same test replaces no other folder.
 """

@@ -1,4 +1,4 @@
-"""Which packet's fate tells the passing runs of a network from the failing ones."""
+"""The packets whose fate differs between the passing and the failing runs of a network."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Flaky:
         (self.passing if passes else self.failing).append(seed)
         if packets is None:
             return
-        # From the first packet on, modulo 2**32: in some seeds the numbers begin anew at 0.
+        # From the first packet on, modulo 2**32: in some seeds the numbers begin again at 0.
         seq = pl.col("seq").cast(pl.Int64)
         first = seq.first().over("flow", "egress")
         numbered = packets.with_columns(seq=(seq - first) % (1 << 32)).with_columns(
@@ -64,7 +64,7 @@ class Flaky:
 
     @property
     def telling(self) -> list[Telling]:
-        """The packets whose drops tell failing seeds from passing ones; at most ten."""
+        """The packets whose drops part failing seeds from passing ones; at most ten."""
         keys = {*self._dropped[True], *self._dropped[False]}
         found = [self._compared(key, len(keys)) for key in keys]
         found = [packet for packet in found if packet.p < _TELLING_P]

@@ -31,7 +31,7 @@ class UntrustedRunWarning(UserWarning):
 
 
 class ProgramWarning(UserWarning):
-    """A program was executed less often than asked for, or something that it wrote was not kept."""
+    """A program was executed less often than requested, or something that it wrote was not kept."""
 
 
 class Networks:
@@ -85,11 +85,11 @@ class Networks:
         If the test fails, the run of the first failing seed is its evidence.
 
         Args:
-            passes: tells for a run whether it passes.
+            passes: returns for a run whether it passes.
             seeds: seeds to try, or the number of them, which begin at 1.
             keys: the network, as for `run`.
 
-        Returns which seeds pass, and the packets whose fates tell those that pass from the others.
+        Returns which seeds pass, and the packets whose fates differ between passing and other seeds.
 
         Raises as `run`.
         """
@@ -135,7 +135,7 @@ class Networks:
         if not run.trusted:
             warnings.warn("; ".join(run.reasons), UntrustedRunWarning, stacklevel=3)
         for line in run.manifest.warnings:
-            # Failures that a test allows are told by the programs' status.
+            # The programs' status has failures that a test allows.
             if line.startswith("program ") and LET_FAIL not in line:
                 warnings.warn(line, ProgramWarning, stacklevel=3)
         return run

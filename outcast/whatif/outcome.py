@@ -106,7 +106,7 @@ class Outcome:
         return _holds(self._tree, run, flows)
 
     def require_planned(self, run: Run) -> None:
-        """Raises ConfigError if it names a program's flow, which each future numbers anew."""
+        """Raises ConfigError if it names a program's flow, whose number differs between futures."""
         calls = (node for node in ast.walk(self._tree) if isinstance(node, ast.Call))
         named = {_flow_or_group(call.args[0]) for call in calls}
         planned = {flow.flow for flow in run.manifest.planned_flows}

@@ -43,7 +43,7 @@ class Partial:
 def unfinished(target: Path, tell: Callable[[str], None] = lambda text: None) -> Iterator[Partial]:
     """A folder beside `target` that is renamed to it when the block ends well.
 
-    `tell` is given a line if killed runs had left something, which is removed.
+    `tell` gets a line if killed runs had left something, which is removed.
     """
     require_free(target)
     path = _partial_of(target)

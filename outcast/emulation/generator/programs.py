@@ -93,7 +93,7 @@ class Programs(Part):
         self._await_word("connected", "to connect", CONNECT_DEADLINE_S)
 
     def start(self, t_start_ns: int) -> None:
-        """Tells all programs the time at which the traffic starts."""
+        """Sends all programs the time at which the traffic starts."""
         self._t_start_ns = t_start_ns
         if self.ending:
             write_text(self._start_file, str(t_start_ns))

@@ -18,14 +18,14 @@ MOST_WRITTEN_BYTES = 64 << 20
 """So much of the files that one program wrote is kept."""
 FILES_TIME_S = 1_000_000_000
 """When a program's files were changed, as it sees them: the time at which the guest's clock starts.
-Servers tell the time of a file, and it must not depend on when the user wrote it."""
+Servers send the time of a file, and it must not depend on when the user wrote it."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,120}")
 
 
 def environment(folder: Path, seed: int, name: str, given: Iterable[str] = ()) -> dict[str, str]:
     """A program's whole environment. It has nothing of the caller's.
 
-    It tells the loader where the program's own libraries are, if some are among the `given` files.
+    It has the loader find the program's own libraries, if some are among the `given` files.
     """
     has_libraries = any(path.startswith(f"{LIBRARIES}/") for path in given)
     return {

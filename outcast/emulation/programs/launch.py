@@ -39,7 +39,7 @@ MOST_OUTPUT_BYTES = 16 << 20
 """So much of one program's standard output is kept over all its executions, and as much of its
 errors."""
 MOST_PROCESSES = 2000
-"""The programs of a guest together have so many processes and threads; a fork takes no time."""
+"""The most processes and threads of a guest's programs together; a fork takes no time."""
 
 _COMMAND_CHARACTERS = 60
 _LAST_LINES = 10
@@ -104,7 +104,7 @@ class UserPrograms(Part):
             client.process.await_word("ready", f"the runner of {client.title()}", RUNNER_DEADLINE_S)
 
     def start(self, t_start_ns: int) -> None:
-        """Tells the runners the time at which the traffic starts."""
+        """Sends the runners the time at which the traffic starts."""
         self._end_ns = t_start_ns + self._run.experiment.duration_ns
         if self._clients:
             self._tell(self._clients)
@@ -361,7 +361,7 @@ def record(plan: Plan, program: Program, executions: list[ExecutionRecord]) -> P
 
 
 def warnings_of(program: ProgramRecord) -> list[str]:
-    """A line for each way in which a program differed from what was asked for."""
+    """A line for each way in which a program differed from what was requested."""
     warnings = []
     if len(program.executions) < program.repeat:
         warnings.append(

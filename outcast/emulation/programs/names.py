@@ -49,7 +49,7 @@ def zone_of(names: Mapping[str, str]) -> Zone:
 
 
 def answer(query: bytes, zone: Zone) -> bytes | None:
-    """The reply to a query (RFC 1035, section 4.1); None for what is none."""
+    """The reply to a query (RFC 1035, section 4.1); None for other bytes."""
     if len(query) < _HEADER.size or query[2] & 0x80:
         return None
     number, flags, questions, *_ = _HEADER.unpack_from(query)

@@ -63,7 +63,7 @@ _READ_ONLY = ("/proc/sys/kernel", "/sys")
 """Here root can name programs that the kernel starts outside of the confinement, for example by
 core_pattern (core(5))."""
 _CONSOLES = ("/dev/tty[0-9]*", "/dev/console")
-"""By these the run tells the host what happens."""
+"""By these the run reports to the host what happens."""
 
 _MOST_INTERPRETER_BYTES = 256
 """So much of a first line the kernel looks at (BINPRM_BUF_SIZE in linux/binfmts.h)."""
@@ -363,7 +363,7 @@ def _end(popen: subprocess.Popen[bytes], outputs: list[Output]) -> None:
 
 
 def run_client(task: Task, t_start_ns: int, result_file: str) -> int:
-    """Executes a client as often as asked for; 1 if an execution failed and must not."""
+    """Executes a client as often as requested; 1 if an execution failed and must not."""
     rooms = rooms_of(task)
     begin_ns = t_start_ns + task["start_ns"]
     for number in range(task["repeat"]):

@@ -1,4 +1,4 @@
-"""One command in a host: its output is passed on as it comes, and its exit status told."""
+"""One command in a host: its output is passed on as it comes, and its exit status too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qdiscs: what tc(8) and rtnetlink are told for each port, and what the kernel then shows."""
+"""Qdiscs: what tc(8) and rtnetlink get for each port, and what the kernel then shows."""
 
 from outcast.emulation.queues.classes import read_classes
 from outcast.emulation.queues.port import (

@@ -4,7 +4,7 @@ A qdisc that is changed keeps its packets; one that is replaced loses them. So n
 create or replace anything. Where the kernel's `change` functions (net/sched) do more than they are
 told, this module makes up for it:
 
-* tbf gives a fifo below it its own limit (fifo_set_limit), so it is told that fifo's limit;
+* tbf gives a fifo below it its own limit (fifo_set_limit), so it gets that fifo's limit;
 * tbf fills its bucket, so at each change of the rate one frame may leave early;
 * netem sends a packet whose delay is shorter before one whose delay was longer, so it is also given
   the rate that keeps packets in order (`outcast.emulation.netem`).
@@ -150,7 +150,7 @@ def shown_policer(answer: bytes) -> tuple[int, int]:
 
 
 def checked_policer(where: str, policer: Policer, answer: bytes) -> tuple[int, int]:
-    """As `shown_policer`. Raises ReadBackError where it is not the policer that was asked for."""
+    """As `shown_policer`. Raises ReadBackError where it is not the policer that was requested."""
     rate_bps, burst_bytes = effective = shown_policer(answer)
     # tc(8) keeps a burst as whole microseconds at the rate, and the kernel as ticks of 64 ns.
     lost_bytes = policer.rate_bps / 8e6 + 1

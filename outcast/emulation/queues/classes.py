@@ -1,4 +1,4 @@
-"""What the kernel shows of a port's classes of service, and of the filters that tell them apart."""
+"""What the kernel shows of a port's classes of service, and of their filters."""
 
 from __future__ import annotations
 

@@ -287,7 +287,7 @@ class _PortDump:
             raise ReadBackError(self.port, setting, requested, actual)
 
     def options(self, handle: int, kind: str) -> Any:
-        """A qdisc's TCA_OPTIONS. Raises ReadBackError where it is none of this kind."""
+        """A qdisc's TCA_OPTIONS. Raises ReadBackError where it is of another kind."""
         message = self.qdiscs.get(handle)
         self.check(f"qdisc {handle}:", kind, message and message.get_attr("TCA_KIND"))
         assert message is not None
@@ -351,14 +351,14 @@ def _check_shaper(dump: _PortDump, port_queue: PortQueue) -> None:
 
 
 def _netem_number(options: Any, kind: int) -> int:
-    """The number in an attribute that follows struct tc_netem_qopt; 0 where there is none."""
+    """The number in an attribute that follows struct tc_netem_qopt; 0 where it is missing."""
     value = netlink.attribute(netlink.raw_bytes(options)[_NETEM_STRUCT_BYTES:], kind)
     return int.from_bytes(value or b"", "little", signed=True)
 
 
 def record(port_queue: PortQueue) -> QueueRecord:
     """The queue as the manifest records it."""
-    # A limit of each class is none of the queue.
+    # A limit of each class is no limit of the queue.
     of_each = port_queue.queue.kind in WITH_CLASSES
     limit = Limit() if of_each else port_queue.queue.wire_limit
     return QueueRecord(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 IPERF_DURATION_NS = 10_000_000
 """iperf(1) cuts a duration to hundredths of a second."""
 IPERF_LEAST_BYTES = 60
-"""If it is asked for less than its own header, iperf never stops sending."""
+"""Iperf never stops sending if it shall send less than its own header."""
 UNPACED_BPS = 10**12
 """A rate above that of any link. It limits nothing, and TCP paces by its own rate."""
 
@@ -64,7 +64,7 @@ def sender_arguments(
     """The command line that sends one flow.
 
     Each flow draws its own numbers from the experiment's `seed`. Its start adds to `t_start_ns`, an
-    epoch time; without that the program is told its start once it has connected.
+    epoch time; without that the program gets its start once it has connected.
     """
     transport = flow.transport
     argv = [str(program), "send", "--from", with_port(flow.src_ip, flow.sport)]
