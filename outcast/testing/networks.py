@@ -89,7 +89,7 @@ class Networks:
             seeds: seeds to try, or the number of them, which begin at 1.
             keys: the network, as for `run`.
 
-        Returns which seeds pass, and the packets whose fates differ between passing and other seeds.
+        Returns which seeds pass, and the packets whose fates differ between passing and failing.
 
         Raises as `run`.
         """
