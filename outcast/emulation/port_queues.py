@@ -139,8 +139,8 @@ def set_red_idle(run_queues: Sequence[Queue], parameter: Path = RED_IDLE) -> lis
     RED's average falls while the queue is empty (RFC 2309; Floyd and Jacobson 1993, section 4).
     Linux's red notes the time only when a dequeue finds no packet. A shaper above it
     never dequeues then. So behind tbf and htb the average falls by arrivals alone, and RED may
-    drop nearly all on an idle link. The guest's kernel notes the time when the last packet leaves (patch
-    0016), unless it is set to do as Linux does.
+    drop nearly all on an idle link. The guest's kernel notes the time when the last packet leaves
+    (patch 0016), unless it is set to do as Linux does.
 
     Returns warnings where it cannot be set.
 
