@@ -13,8 +13,9 @@ RECIPES = recipe.load_all()
 ROWS = sorted(RECIPES)
 
 
-@pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("mode", ["quick", "full"])
+@pytest.mark.parametrize(
+    ("name", "mode"), [*((name, "quick") for name in ROWS), *((name, "full") for name in ROWS[::6])]
+)
 def test_every_run_of_a_recipe_is_accepted(name, mode):
     wanted = runs.planned_runs(RECIPES[name], mode)
     assert len(wanted) == len({(each.point.label, each.seed) for each in wanted})

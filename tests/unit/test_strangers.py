@@ -45,11 +45,11 @@ WAYS: dict[str, tuple[str, ...]] = {
 TAKES = {
     **dict.fromkeys(("run", "exec", "sweep", "topo"), ("config", "topology", "graph")),
     **dict.fromkeys(("join FILE", "join", "inspect"), ("capture", "table")),
-    "assignment grade": ("zip", "tar", "submission"),
+    "assignment grade": ("tar", "submission"),
     **dict.fromkeys(("assignment check", "assignment pack"), ("zip", "submission")),
 }
 """The inputs that a way is for, if not runs and their archives."""
-FEW = {"reproduce": 10, "assignment grade": 15}
+FEW = {"reproduce": 10, "assignment grade": 30}
 """Each so-manieth of all other inputs is given to a way, if not each third."""
 
 TAKE_NOTHING = {"doctor", "guest", "clean", "completion"}

@@ -43,7 +43,7 @@ def test_a_bottleneck_that_moves_away_is_told(tmp_path):
     assert idle.endswith("; small congestion windows, or a queue elsewhere, held them back")
 
 
-def test_goodput_follows_the_rate_and_a_second_run_is_the_same(tmp_path):
+def test_goodput_follows_the_rate(tmp_path):
     settings = (
         "duration=200ms",
         "events=[{at: 100ms, from: s1, to: h1, rate: 50mbit, delay: 1ms, limit: 24KB}]",
@@ -63,8 +63,6 @@ def test_goodput_follows_the_rate_and_a_second_run_is_the_same(tmp_path):
     assert all(0 <= (c.applied_ns or 0) - c.at_ns < 10_000 for c in changes)
     # Nothing that was queued is lost by a change.
     assert summary["capture"]["link_down_drops"] == 0
-    run(tmp_path / "two", *settings)
-    assert captures(tmp_path / "one") == captures(tmp_path / "two")
 
 
 def test_a_link_fails_and_comes_back(tmp_path):
