@@ -167,7 +167,7 @@ MUTATIONS = [
     Mutation("levels: no limit then", "joins",
              "None if output in passed else", "", room="api", tests=("join_hop",)),
     Mutation("levels: what nobody saw come in", "estimates",
-             "level is None or joined.unknown_share(output) else", "level is None else",
+             "below += whole.unseen_at_once(output, in_bytes=level.unit == \"bytes\")", "pass",
              tests=("join_service",)),
     Mutation("silence: what leaves later", "repairs",
              "mine.size if is_lost.all() else int(is_lost.argmin())", "mine.size",

@@ -100,6 +100,23 @@ class Whole:
     unseen_share: tuple[float, ...]
     untold_share: tuple[float, ...]
 
+    def unseen_at_once(self, output: int, *, in_bytes: bool) -> int:
+        """The most bytes or packets that waited at once of which nothing shows when they came in.
+
+        Each left within the longest sojourn time that was seen at the output.
+        """
+        rows = np.flatnonzero((self.joined.egress == output) & (self.joined.left_as >= 0))
+        gone = self.joined.left_as[rows]
+        stamps = self.joined.departures.stamp_ns[gone]
+        longest_ns = (stamps - self.joined.arrivals.stamp_ns[rows]).max(initial=0)
+        mine = self.joined.arrivals.port[rows] == self.joined.inputs.index(NO_PORT)
+        order = np.argsort(stamps[mine], kind="stable")
+        times = stamps[mine][order]
+        sizes = self.joined.departures.frame_bytes[gone][mine][order].astype(np.int64)
+        sums = np.append(0, np.cumsum(sizes if in_bytes else np.ones_like(sizes)))
+        before = np.searchsorted(times, times - longest_ns)
+        return int((sums[1:] - sums[before]).max(initial=0))
+
 
 @dataclass(frozen=True, slots=True)
 class _Kept:

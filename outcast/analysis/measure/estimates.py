@@ -326,6 +326,10 @@ def estimate(
     rate = rate if rate is not None and rate.is_steady else None
     if relation is not Relation.FULL or (level and level.confidence < LEAST_EXPLAINED):
         level = None
+    below = level.below if level else None
+    if level and below and (whole := joined.whole):
+        below += whole.unseen_at_once(output, in_bytes=level.unit == "bytes")
+        below = None if whole.untold_share[output] else below
     return QueueEstimate(
         port=joined.outputs[output],
         rate_bps=None if rate is None else rate.bps,
@@ -333,7 +337,7 @@ def estimate(
         rate_high_bps=None if rate is None else rate.high_bps,
         limit_unit=None if level is None else level.unit,
         limit_at_least=None if level is None else level.at_least,
-        limit_below=None if level is None or joined.unknown_share(output) else level.below,
+        limit_below=below,
         limit_explains=None if level is None else level.confidence,
     )
 
