@@ -1,12 +1,8 @@
-"""A transfer by UDP with bugs that only some losses show.
+"""A transfer by UDP with a bug that only some losses show.
 
-`planted.py serve`, or `planted.py send HOST BUG`. The server answers a greeting without a token by
-a retry that has one. Then numbered datagrams go within a window until all are acknowledged, with a
-recovery as NewReno's (RFC 6582). BUG is one of
-
-* `none`;
-* `recovery`: two losses in one round trip, and the sender never leaves its recovery;
-* `retry`: a retry that comes after the first greeting was lost is ignored.
+`planted.py serve`, or `planted.py send HOST BUG`. Numbered datagrams go within a window until all
+are acknowledged, with a recovery as NewReno's (RFC 6582). BUG is `none`, or `recovery`: two losses
+in one round trip, and the sender never leaves its recovery.
 """
 
 import socket
@@ -14,7 +10,6 @@ import sys
 import time
 
 PORT, COUNT, WINDOW, TIMEOUT_S, PATIENCE_S = 7777, 60, 16, 0.2, 3.0
-TOKEN = b"token"
 
 
 def serve() -> None:
@@ -25,9 +20,6 @@ def serve() -> None:
     expected = 0
     while True:
         data, peer = here.recvfrom(2000)
-        if data.startswith(b"hello"):
-            here.sendto(b"welcome" if data.endswith(TOKEN) else b"retry" + TOKEN, peer)
-            continue
         got.add(int(data[:4]))
         while expected in got:
             expected += 1
@@ -40,21 +32,6 @@ def answer(here: socket.socket) -> bytes | None:
         return here.recv(2000)
     except TimeoutError:
         return None
-
-
-def greet(here: socket.socket, bug: str) -> None:
-    """Greets until the server welcomes."""
-    hello, end = b"hello", time.monotonic() + PATIENCE_S
-    first = True
-    while time.monotonic() < end:
-        here.send(hello)
-        came = answer(here)
-        if came == b"welcome":
-            return
-        if came is not None and came.startswith(b"retry") and (first or bug != "retry"):
-            hello = b"hello" + came.removeprefix(b"retry")
-        first = False
-    sys.exit("no welcome")
 
 
 def send(here: socket.socket, bug: str) -> None:
@@ -93,5 +70,4 @@ if __name__ == "__main__":
     there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     there.settimeout(TIMEOUT_S)
     there.connect((sys.argv[2], PORT))
-    greet(there, sys.argv[3])
     send(there, sys.argv[3])

@@ -4,7 +4,9 @@ A student has the report, the notebook, `outcast inspect` and the tables of the 
 is the exercise's queries. Both have to be of the same interval.
 """
 
+import contextlib
 import csv
+import functools
 import html
 import io
 import re
@@ -20,15 +22,15 @@ import pytest
 
 from outcast.assignment.exercise import Exercise, load_exercise, shipped
 from outcast.assignment.replayed import Guest
+from outcast.cli import invoke
 from outcast.records.run import Run
 from outcast.view import report
-from tests import guest_runs
 
 Row = dict[str, str]
 _CELL = re.compile(r"<t[dh][^>]*>(.*?)</t[dh]>", re.DOTALL)
 
 
-@dataclass
+@dataclass(eq=False)
 class Student:
     """What a student has of one run."""
 
@@ -54,6 +56,7 @@ class Student:
         ]
         return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
 
+    @functools.cache  # noqa: B019
     def notebook(self, before: str = "", after: str = "") -> str:
         """What the notebook prints, with one text of it changed."""
         text = (self.exercise.folder / "notebook.py").read_text().replace(before or "\0", after)
@@ -65,9 +68,10 @@ class Student:
         return float(re.search(pattern, self.notebook())[1])
 
     def inspect(self, *options: str) -> list[Row]:
-        path = str(self.run.directory.path)
-        done = guest_runs.outcast("inspect", path, *options, "--format", "csv")
-        return list(csv.DictReader(io.StringIO(done.stdout)))
+        path, said = str(self.run.directory.path), io.StringIO()
+        with contextlib.redirect_stdout(said):
+            assert invoke(["inspect", path, *options, "--format", "csv"]) == 0
+        return list(csv.DictReader(io.StringIO(said.getvalue())))
 
     def port(self, hops: int) -> tuple[int, int]:
         """Packets and drops of a class's port, of the report's table of input ports."""
@@ -237,7 +241,7 @@ READ: dict[str, dict[str, Callable[[Student], Any]]] = {
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_what_a_student_reads_is_graded_right(name, tmp_path):
+def test_what_a_student_reads_is_graded_right(name, tmp_path, monkeypatch):
     exercise = load_exercise(name)
     asked = [each for each in exercise.questions if each.kind in ("number", "choice", "packets")]
     assert {question.key for question in asked} == set(READ[name])
@@ -245,10 +249,12 @@ def test_what_a_student_reads_is_graded_right(name, tmp_path):
         run: Run(Guest().run(exercise.expected(run, seed=1), tmp_path / run))
         for run in dict.fromkeys(question.run for question in asked if question.run)
     }
+    monkeypatch.setattr("outcast.view.report.pictures.drawn", lambda *_: None)
+    students = {run: Student(exercise, run) for run in made.values()}
     wrong = {}
     for question in asked:
         run = made[question.run or next(iter(made))]
-        answer = READ[name][question.key](Student(exercise, run))
+        answer = READ[name][question.key](students[run])
         right = question.right_answers(run)
         marked = question.mark(question.read(answer, tmp_path), right)
         if marked.state != "right":
