@@ -162,6 +162,8 @@ MUTATIONS = [
             ("flows alike", "alike.append(one)", "alike[:] = rest[:1]"),
         )
     ),
+    Mutation("changed: one bit", "matching", "(apart & (apart - 1) == 0)", "True",
+             tests=("join_hop",)),
     Mutation("levels: what others passed", "estimates",
              "found.confidence < ALL and", "False and", tests=("join_hop",)),
     Mutation("levels: no limit then", "joins",

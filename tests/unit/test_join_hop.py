@@ -220,11 +220,66 @@ def test_ecn_of_ipv6_is_read(low, tmp_path):
     assert read_capture("a", path).columns.tos.tolist() == [40 << 2 | low]
 
 
+@pytest.mark.parametrize("field", ["checksum", "payload", "flags"])
+def test_a_flipped_bit_is_changed_on_the_way(field, tmp_path):
+    came = [P(1000 * n, seq=9000 * n, ip_id=n, checksum=n, payload=700) for n in range(1, 500)]
+    left = [replace(one, at_us=one.at_us + 20) for one in came]
+    for n in (100, 200, 300):
+        left[n] = replace(left[n], **{field: getattr(left[n], field) ^ 4})
+    del left[400]
+    came.append(replace(came[400], at_us=came[400].at_us + 300, ip_id=700))
+    left.append(replace(came[-1], at_us=came[-1].at_us + 20))
+    found = _join(tmp_path, came, left)
+    (line,) = (line for line in found.remarks if "changed on the way" in line)
+    assert line.startswith("o: 3 packets were changed on the way, as by a flipped bit: 3 with")
+    counts = found.joined.counts
+    assert (counts.forwarded, counts.dropped, counts.unexplained) == (497 + 2, 1, 0)
+    assert not found.drop_ranges
+
+
+@pytest.mark.parametrize("why", ["another id", "no ids", "one id", "late", "another length"])
+def test_other_packets_are_not_changed_ones(why, tmp_path):
+    came = [P(1000 * n, seq=9000 * n, ip_id=n, checksum=n) for n in range(1, 500)]
+    if why in ("no ids", "one id"):
+        came = [
+            replace(one, ip_id=why == "one id", seq=0, payload=100 + 2 * n)
+            for n, one in enumerate(came)
+        ]
+    left = [replace(one, at_us=one.at_us + 20) for one in came]
+    gone = left.pop(100)
+    changes = {
+        "another id": {"ip_id": 900},
+        "late": {"at_us": gone.at_us + 90_000},
+        "another length": {"payload": 700},
+    }.get(why, {"payload": gone.payload + 1})
+    left.append(replace(gone, checksum=7000, **changes))
+    found = _join(tmp_path, came, left)
+    assert not [line for line in found.remarks if "changed on the way" in line]
+    assert found.joined.counts.unexplained == 1
+
+
 def test_exchanged_sides_of_one_port_each_are_named(tmp_path):
     came = [P(1000 * n, seq=9000 * n, ip_id=n) for n in range(1, 500)]
     left = [replace(one, at_us=one.at_us + 20) for one in came]
     with pytest.raises(UntrustedError, match="before they came in at a"):
         _join(tmp_path, left, came)
+
+
+@pytest.mark.parametrize("change", [{"ip_id": 8}, {"seq": 1 << 20}, {"sport": 64}, {"src": 4}])
+def test_a_flipped_bit_of_what_tells_packets_apart_is_changed_on_the_way(change, tmp_path):
+    ((field, bit),) = change.items()
+    came = [P(1000 * n, seq=9000 * n, ip_id=n, checksum=n, payload=700) for n in range(1, 500)]
+    left = [replace(one, at_us=one.at_us + 20) for one in came]
+    for n in (100, 200):
+        flipped = "10.0.0.6" if field == "src" else getattr(left[n], field) ^ bit
+        left[n] = replace(left[n], **{field: flipped})
+    found = _join(tmp_path, came, left)
+    (line,) = (line for line in found.remarks if "changed" in line)
+    what = {"ip_id": "IP id", "seq": "sequence number"}.get(field, "address or port")
+    assert f"changed on the way, as by a flipped bit: 2 with another {what}." in line
+    counts = found.joined.counts
+    assert (counts.forwarded, counts.dropped, counts.unexplained) == (499, 0, 0)
+    assert not found.drop_ranges
 
 
 def _managed(kind, seed, count=6000, packet_us=50.0, limit=60):

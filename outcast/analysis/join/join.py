@@ -30,7 +30,7 @@ from outcast.analysis.compiled import I8, I32, I64, Bool, compiled
 from outcast.analysis.join import identities, verdicts
 from outcast.analysis.join.clocks import Clocks, estimate
 from outcast.analysis.join.directions import ASIDE, CAME, LEFT, UNTOLD, Directions, tell
-from outcast.analysis.join.matching import Matched, match
+from outcast.analysis.join.matching import Matched, match, match_changed
 from outcast.analysis.join.offsets import RIGHT, Clock
 from outcast.analysis.join.packets import PARTS, Packets, Side, merge, number_flows, part_of
 from outcast.analysis.join.pairs import Pairs, pair_up, sample
@@ -247,7 +247,7 @@ def join(
         settings,
         "checksum" in parts,
     )
-    matched, moved_ns = _match(hop, came, leaving, settings, parts, clocks, options)
+    matched, moved_ns, notes = _match(hop, came, leaving, settings, parts, clocks, options)
     egress = verdicts.egress_of(matched, hop.flows, len(outputs))
     verdict, note = verdicts.judge(
         matched, hop.flows, egress, watched, options.max_sojourn_ns, options.apart
@@ -273,6 +273,7 @@ def join(
         clocks=tuple(clocks.notes if clocks else ()),
         sources=replace(
             sources,
+            notes=(*sources.notes, *notes),
             late_ns=verdicts.late_ns(matched, stray),
             backwards=verdicts.backwards(matched),
             alike=verdicts.alike(matched),
@@ -355,10 +356,11 @@ def _match(
     parts: tuple[str, ...],
     clocks: Clocks | None,
     options: JoinOptions,
-) -> tuple[Matched, tuple[int, int]]:
+) -> tuple[Matched, tuple[int, int], list[str]]:
     """Merges the inputs and the outputs, by their corrected stamps, and matches their packets.
 
-    Returns also by how much arrivals were moved, and how much later than they left they may come.
+    Returns also by how much arrivals were moved, how much later than they left they may come, and
+    a line on each output by which packets left that were changed on the way.
     """
 
     def side(index: int, counts: Sequence[Bool | None], is_last: bool) -> Side:
@@ -375,7 +377,18 @@ def _match(
     matched = match(
         arrivals, departures, sizes, options.max_sojourn_ns, options.apart, tolerance_ns
     )
-    return matched, (matched.settle() if is_corrected else 0, tolerance_ns)
+    notes: list[str] = []
+    if not options.one_way:
+        changed = match_changed(matched, hop.flows, options.max_sojourn_ns, tolerance_ns)
+        for output, index in enumerate(hop.outputs):
+            by = departures[0].port[matched.order.left_as] == output
+            counts = {what: int(by[rows].sum()) for what, rows in changed.items()}
+            if parts_of := [f"{n:,} with another {what}" for what, n in counts.items() if n]:
+                notes.append(
+                    f"{hop.captures[index].port}: {sum(counts.values()):,} packets were changed on "
+                    f"the way, as by a flipped bit: {', '.join(parts_of)}. They count as forwarded"
+                )
+    return matched, (matched.settle() if is_corrected else 0, tolerance_ns), notes
 
 
 def _require_packets(outputs: Sequence[PortCapture], may_be_empty: bool) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import NamedTuple
 
 import numpy as np
 
+from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.compiled import I8, I32, I64, U64, Bool, Scalar, compiled
 from outcast.analysis.join.packets import Packets
 
@@ -235,3 +238,81 @@ def match(
         order,
     )
     return Matched(arrivals, arriving, departures, leaving, order)
+
+
+def match_changed(
+    matched: Matched, flows: Sequence[FlowKey], max_sojourn_ns: int, tolerance_ns: int
+) -> dict[str, I64]:
+    """Matches packets that were changed on the way; returns the rows of arrivals by what changed.
+
+    Nothing equal left, and nothing equal had come in, but all other fields are the same, and no
+    other packet has them. Fields that tell packets apart may differ in one bit.
+    """
+    limits = max_sojourn_ns, tolerance_ns
+    rows = {"checksum, flags or length": _match_named(matched, ("flow", "ip_id", "seq"), *limits)}
+    for what, field in (
+        ("IP id", "ip_id"),
+        ("sequence number", "seq"),
+        ("address or port", "flow"),
+    ):
+        same = [name for name in (*_TELLING, *_ALIKE) if name != field]
+
+        def is_flipped(came: I64, left: I64, field: str = field) -> Bool:
+            pair = getattr(matched.arrivals, field)[came], getattr(matched.departures, field)[left]
+            if field != "flow":
+                apart = pair[0] ^ pair[1]
+                return np.asarray((apart > 0) & (apart & (apart - 1) == 0), np.bool_)
+            ends = ((flows[came], flows[left]) for came, left in zip(*pair, strict=True))
+            return np.array([(_bits(a) ^ _bits(b)).bit_count() == 1 for a, b in ends], np.bool_)
+
+        rows[what] = _match_named(matched, same, *limits, is_flipped)
+    return rows
+
+
+def _bits(flow: FlowKey) -> int:
+    """A flow's addresses, ports and protocol as one number."""
+    parts = int(ip_address(flow.src)), int(ip_address(flow.dst)), flow.sport, flow.dport
+    return sum(part << 128 * place for place, part in enumerate((*parts, flow.protocol)))
+
+
+def _match_named(
+    matched: Matched,
+    fields: Sequence[str],
+    max_sojourn_ns: int,
+    tolerance_ns: int,
+    fits: Callable[[I64, I64], Bool] | None = None,
+) -> I64:
+    """Matches what alone has these fields on both sides; see `match_changed`."""
+    order, arrivals, departures = matched.order, matched.arrivals, matched.departures
+    missing, alone = np.flatnonzero(order.left_as < 0), np.flatnonzero(order.came_as < 0)
+    if not missing.size or not alone.size:
+        return missing[:0]
+    missing = missing[~np.isin(matched.arriving[missing], matched.leaving)]
+    alone = alone[~np.isin(matched.leaving[alone], matched.arriving)]
+    sides = _names(arrivals, fields), _names(departures, fields)
+    shared, *rows = np.intersect1d(sides[0][missing], sides[1][alone], return_indices=True)
+    came, left = missing[rows[0]], alone[rows[1]]
+    counts, left_counts = (
+        np.unique(side[np.isin(side, shared)], return_counts=True)[1] for side in sides
+    )
+    waits = departures.stamp_ns[left] - arrivals.stamp_ns[came]
+    longest = min(max_sojourn_ns, 2 * int(order.extremes[0]) + 1_000_000)
+    longer = np.abs(departures.frame_bytes[left] - arrivals.frame_bytes[came])
+    is_one = (counts == 1) & (left_counts == 1) & (arrivals.ip_id[came] != 0)
+    is_one &= (waits >= -tolerance_ns) & (waits <= longest) & (longer <= MOST_TAGS)
+    came, left = came[is_one], left[is_one]
+    if fits is not None and came.size:
+        # Without a number of its own, a packet is like others.
+        is_flipped = fits(came, left) & (arrivals.seq[came] > 0)
+        came, left = came[is_flipped], left[is_flipped]
+    order.left_as[came], order.came_as[left] = left, came
+    return np.asarray(came, np.int64)
+
+
+def _names(packets: Packets, fields: Sequence[str]) -> U64:
+    """A number for each packet's fields."""
+    names = np.zeros(len(packets), np.uint64)
+    for field in fields:
+        names = (names + getattr(packets, field).astype(np.uint64)) * np.uint64(_STEP)
+        names ^= names >> np.uint64(32)
+    return names
