@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from outcast import experiment
-from outcast.assignment import answers, departures, seal
+from outcast.archive.contents import require_unchanged
+from outcast.assignment import answers, departures
 from outcast.assignment.exercise import gap_lines
 from outcast.assignment.folder import Folder, Handout
 from outcast.assignment.questions import GAP, Effect
@@ -90,14 +91,12 @@ def _of_run(
         command = f"outcast run {handout.runs[run].config} -o {name}"
         return [f"{name}: the run is missing; make it with: {command}"], []
     try:
-        manifest = directory.read_manifest()
-        broken = seal.verify(directory, manifest).broken
+        require_unchanged(directory)
         run_config = experiment.load_resolved(directory.config)
         capture = Run(directory).summary.capture
     except (OutcastError, OSError, ValueError) as error:
         return [], [f"{name}: not complete: {str(error).replace(f'{folder.path}/', '')}"]
     changed = config is not None and not departures.same(config, run_config)
     absent = [f"{name}: {handout.runs[run].config} has changed since the run was made"] * changed
-    reasons = [broken] if broken else []
-    reasons += [f"captures and counters do not agree: {reason}" for reason in capture.reasons]
+    reasons = [f"captures and counters do not agree: {reason}" for reason in capture.reasons]
     return absent, [f"{name}: {reason}" for reason in reasons]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outcast import experiment
-from outcast.assignment import recomputed, replayed, seal
+from outcast.assignment import replayed
 from outcast.assignment.departures import departures, same
 from outcast.assignment.exercise import ALWAYS_FREE, RunTask
 from outcast.assignment.graded import COUNTING, Evidence, RunState
@@ -34,11 +34,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """A student's submission of one run; `packed` has only the hashes of its files."""
+    """A student's submission of one run. Of its files only hashes count, in the manifest."""
 
     config: Path
     directory: RunDirectory
-    packed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +79,6 @@ def examine(handed: Handed, run: Asked, runner: replayed.Runner, scratch: Path) 
     try:
         manifest = directory.read_manifest()
         evidence = replace(evidence, seed=manifest.seed)
-        sealed = seal.verify(directory, manifest)
-        broken = (replace(sealed, missing=()) if handed.packed else sealed).broken
         run_config = experiment.load_resolved(directory.config)
         wrong = departures(run.task, run_config, run.experiment)
         if manifest.seed != run_config.seed:
@@ -94,8 +91,6 @@ def examine(handed: Handed, run: Asked, runner: replayed.Runner, scratch: Path) 
             wrong.append(f"configs/{run.name}.yaml has changed since the run was made")
     except OutcastError as error:
         wrong.append(str(error).replace(f"{handed.config.parent.parent}/", ""))
-    if broken:
-        return _ended(evidence, "forged", broken)
     if wrong:
         return _ended(evidence, "other", *wrong)
     return _replayed(evidence, handed, run, run_config, runner, scratch)
@@ -132,9 +127,6 @@ def _replayed(
     if not capture.trusted:
         return _ended(evidence, "disagreeing", *capture.reasons)
     if outcome.state == "equal":
-        differences = recomputed.differences(handed.directory, fresh, tables=not handed.packed)
-        if differences:
-            return _ended(evidence, "forged", *differences)
         return Examined(_with(evidence, "genuine"), truth, strict)
     reason = f"{outcome.reason}; answers are compared with the run as it comes out here"
     return Examined(_with(evidence, "consistent", reason), truth, strict)

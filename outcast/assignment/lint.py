@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from rich.table import Table
 
 from outcast import files
 from outcast.assignment import marking, solve
@@ -19,35 +17,10 @@ from outcast.assignment.graded import Graded
 from outcast.assignment.identity import Key
 from outcast.assignment.questions import Marked, Number, Picture, Question, Text
 from outcast.assignment.replayed import Runner
-from outcast.view.terminal import forms
 
 _STUDENT = "student"
 _DIGITS = 3
 """The significant digits with which reports show rates and times."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A question, the solution's answer to it, and what is wrong; empty if nothing is."""
-
-    key: str
-    kind: str
-    answer: str
-    problem: str
-
-
-@dataclass(frozen=True, slots=True)
-class Linted:
-    """What came of each question, and what is wrong with the runs."""
-
-    questions: tuple[Line, ...]
-    runs: tuple[str, ...]
-
-    @property
-    def problems(self) -> list[str]:
-        """All that is wrong, in lines that begin with the run or the question."""
-        wrong = [f"{line.key}: {line.problem}" for line in self.questions if line.problem]
-        return [*self.runs, *wrong]
 
 
 def lint(
@@ -55,8 +28,11 @@ def lint(
     runner: Runner,
     scratch: Path,
     on_progress: Callable[[str], None] = lambda text: None,
-) -> Linted:
+) -> list[str]:
     """Makes the solution as a student would hand it in, and grades it.
+
+    Returns what is wrong, in lines that begin with the run or the question; none if the solution
+    earns all points.
 
     Raises OutcastError: a run failed, or a query does not fit the run's tables.
     """
@@ -72,12 +48,12 @@ def lint(
     on_progress("grading")
     (scratch / "grading").mkdir()
     graded = marking.mark(class_, folder.path, runner, scratch / "grading")
-    lines = tuple(
-        Line(question.key, question.kind, _short(answers.get(question.key, "")), problem)
-        for question, marked in zip(exercise.questions, graded.marked, strict=True)
-        for problem in [_problem(question, marked, graded)]
-    )
-    return Linted(lines, tuple(reason for run in graded.runs for reason in run.reasons))
+    marks = zip(exercise.questions, graded.marked, strict=True)
+    wrong = [(question.key, _problem(question, marked, graded)) for question, marked in marks]
+    return [
+        *(reason for run in graded.runs for reason in run.reasons),
+        *(f"{key}: {problem}" for key, problem in wrong if problem),
+    ]
 
 
 def _as_reported(value: float) -> float:
@@ -93,17 +69,3 @@ def _problem(question: Question, marked: Marked, graded: Graded) -> str:
     notes = (*graded.notes, *graded.for_teacher)
     said = "; ".join(note for note in notes if f"{question.key}: " in note)
     return said or marked.comment or "the solution's answer, to three digits, is not right"
-
-
-def _short(answer: object) -> str:
-    text = " ".join(str(answer).split())
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def table(linted: Linted) -> Table:
-    """The table for the terminal, with a line for each question."""
-    heads = ("question", "kind", "the solution's answer", "")
-    rows = forms.table(*heads, left=heads, wrapped=None)
-    for line in linted.questions:
-        rows.add_row(line.key, line.kind, line.answer, "wrong" if line.problem else "ok")
-    return rows

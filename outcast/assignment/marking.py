@@ -37,7 +37,7 @@ def mark(
     Raises ConfigError: the class is not valid.
     """
     try:
-        folder, is_packed = opened(place, scratch / "unpacked", class_.exercise)
+        folder = opened(place, scratch / "unpacked", class_.exercise)
         identity = folder.identity()
         require_issued(class_, identity)
     except (InputError, OSError) as error:
@@ -46,14 +46,12 @@ def mark(
     exercise = class_.exercise.with_values(identity.values)
     answers = read_answers(folder.path, exercise.questions)
     repeated = Repeated(shared or scratch / "shared", runner, scratch)
-    submission = _Submission(
-        class_, folder, is_packed, identity, exercise, answers, runner, scratch, repeated
-    )
+    submission = _Submission(class_, folder, identity, exercise, answers, runner, scratch, repeated)
     return submission.graded(str(place))
 
 
-def opened(place: Path, scratch: Path, exercise: Exercise) -> tuple[Folder, bool]:
-    """A submission as a student's folder, and whether it was packed.
+def opened(place: Path, scratch: Path, exercise: Exercise) -> Folder:
+    """A submission as a student's folder.
 
     A folder may also hold the submission alone, as the downloads of Moodle do, and be a packed file
     that somebody has unpacked.
@@ -68,13 +66,12 @@ def opened(place: Path, scratch: Path, exercise: Exercise) -> tuple[Folder, bool
     if not place.is_dir():
         scratch.mkdir()
         packed.unpack(place, scratch, packed.most_bytes(exercise.questions))
-        return Folder(scratch), True
+        return Folder(scratch)
     # A link could show the teacher, and later a student, any file of this machine.
     handed_in.require_plain(place, most_bytes=MOST_BYTES)
     if (place / packed.RECORD).is_file():
         packed.require_whole(place)
-        return Folder(place), True
-    return Folder(place), False
+    return Folder(place)
 
 
 def _inner(place: Path) -> Path:
@@ -108,7 +105,6 @@ def require_issued(class_: Class, identity: Identity) -> None:
 class _Submission:
     class_: Class
     folder: Folder
-    is_packed: bool
     identity: Identity
     exercise: Exercise
     answers: Answers
@@ -145,7 +141,7 @@ class _Submission:
         run = Asked(name, task, self.exercise.expected(name, self.identity.seed))
         scratch = self.scratch / name
         scratch.mkdir()
-        handed = Handed(self.folder.path / task.config, self.folder.run(name), self.is_packed)
+        handed = Handed(self.folder.path / task.config, self.folder.run(name))
         return examine(handed, run, self.runner, scratch)
 
     def _right(self, question: Question, examined: Mapping[str, Examined]) -> Right | None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from outcast.api import making
-from outcast.assignment.seal import is_evidence
 from outcast.errors import ReplayError
 from outcast.experiment import Experiment
 from outcast.plan.planned import Planned
@@ -58,12 +57,8 @@ def _difference(submitted: RunDirectory, fresh: RunDirectory) -> str:
     except ReplayError as error:
         return f"run again, {error}"
     here, there = submitted.read_manifest(), fresh.read_manifest()
-    measured = {
-        name
-        for name in (*here.files, *there.files)
-        if name.startswith(("counters.json", "flows/", "samples/", "blackout.json"))
-        and is_evidence(name)
-    }
+    kinds = ("counters.json", "flows/", "samples/", "blackout.json")
+    measured = {name for name in (*here.files, *there.files) if name.startswith(kinds)}
     for name in sorted(measured):
         if here.files.get(name) != there.files.get(name):
             return f"run again, {name} differs"

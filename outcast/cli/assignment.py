@@ -123,10 +123,9 @@ def lint(exercise: str) -> None:
     shared.end_as_interrupted()
     with TemporaryDirectory(prefix="outcast-lint-") as scratch:
         found = linting.lint(load_exercise(exercise), Guest(), Path(scratch), terminal.tell)
-    terminal.console().print(linting.table(found))
-    terminal.echo_lines(found.problems)
-    if found.problems:
-        raise InputError(f"{exercise}: {len(found.problems)} problems")
+    terminal.echo_lines(found)
+    if found:
+        raise InputError(f"{exercise}: {len(found)} problems")
     terminal.echo(f"{exercise}: the solution earns all points")
 
 

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -310,32 +309,3 @@ def still_running(processes: Iterable[Process]) -> list[str]:
         elif status:
             raise process.failure()
     return still
-
-
-def within(
-    deadline_s: float, waited_for: str, call: Callable[[], _Given], detail: str = ""
-) -> _Given:
-    """Calls a function that cannot be interrupted, and returns what it does if it is in time.
-
-    It runs in a thread. If it is late the thread goes on, but does not keep the program from its
-    end. Whatever the function raises is raised here.
-
-    Raises DeadlineError: the function takes longer than the deadline.
-    """
-    given: list[_Given] = []
-    raised: list[BaseException] = []
-
-    def attempt() -> None:
-        try:
-            given.append(call())
-        except BaseException as error:  # a panic of polars is no Exception
-            raised.append(error)
-
-    thread = threading.Thread(target=attempt, daemon=True)
-    thread.start()
-    thread.join(deadline_s)
-    if raised:
-        raise raised[0]
-    if not given:
-        raise DeadlineError(waited_for, deadline_s, detail)
-    return given[0]

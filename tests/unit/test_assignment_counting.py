@@ -56,8 +56,7 @@ def test_without_a_name_nothing_is_a_second_submission():
 
 def test_a_sound_exercise_and_one_that_is_not(tmp_path):
     sound = lint.lint(load_exercise(EXERCISE), GoldenRunner(), tmp_path / "a")
-    assert sound.problems == []
-    assert [line.key for line in sound.questions if line.answer == ""] == ["sketch", "remedy_works"]
+    assert sound == []
     wrong = Path(shutil.copytree(EXERCISE, tmp_path / "wrong"))
     text = (wrong / "exercise.yaml").read_text()
     text = text.replace("hops = 2", "hops = 4").replace("widest: 0.001", "widest: 0.0000001")
@@ -69,7 +68,7 @@ def test_a_sound_exercise_and_one_that_is_not(tmp_path):
         "{kind: sfq, limit: 20 packets, buckets: 1024}", "{kind: tbf, limit: 17KB}"
     )
     (wrong / "solution.yaml").write_text(solution)
-    told = "\n".join(lint.lint(load_exercise(wrong), GoldenRunner(), tmp_path / "b").problems)
+    told = "\n".join(lint.lint(load_exercise(wrong), GoldenRunner(), tmp_path / "b"))
     assert "lone_goodput: " in told
     assert "lost: the solution's answer, to three digits, is not right" in told
     assert "why: answers.yaml: why: fewer than 5 words" in told

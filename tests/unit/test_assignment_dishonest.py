@@ -15,10 +15,9 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
-import zstandard
 
 from outcast import analysis, experiment
-from outcast.assignment import evidence, marking, packed, recomputed
+from outcast.assignment import evidence, marking, packed
 from outcast.assignment.classes import Class
 from outcast.assignment.evidence import Asked, as_asked
 from outcast.assignment.folder import Folder
@@ -167,6 +166,13 @@ def edited_settings(run: RunDirectory) -> None:
     analyze_again(run)
 
 
+def without_a_hash(run: RunDirectory) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        del manifest["files"][manifest["captures"][0]["file"]]
+
+    edit(run.manifest, change)
+
+
 def capture_of_another_seed(run: RunDirectory) -> None:
     other = golden.traffic(2, "tbf")
     for name, made in golden.model.captures(other).items():
@@ -176,9 +182,18 @@ def capture_of_another_seed(run: RunDirectory) -> None:
 
 
 CHANGED = (
-    *(edited_summary, edited_summary_and_hashes, handmade_table, edited_capture),
-    *(edited_counters, rewritten_counters, edited_settings, capture_of_another_seed),
+    *(edited_capture, edited_counters, rewritten_counters, edited_settings),
+    *(capture_of_another_seed, without_a_hash),
 )
+
+
+@pytest.mark.parametrize("forge", [edited_summary, edited_summary_and_hashes, handmade_table])
+def test_an_edited_analysis_gains_nothing(forge, inbox):
+    """Answers are compared with the run that is made again."""
+    forge(inbox.ben.run("unfair"))
+    golden.change_answers(inbox.ben, ratio=1.0)
+    graded = inbox.mark(inbox.ben.path)
+    assert (states(graded)["unfair"], points(graded)["ratio"]) == ("genuine", 0)
 
 
 @pytest.mark.parametrize("forge", CHANGED)
@@ -210,13 +225,6 @@ def test_a_run_that_claims_another_guest_is_compared_with_ours(claim, inbox):
     assert states(graded)["unfair"] == "consistent"
     assert "answers are compared with the run as it comes out here" in graded.notes[0]
     assert points(graded)["ratio"] == 0
-
-
-def test_a_summary_that_leaves_something_out(inbox):
-    whole = Run(inbox.ben.run("unfair")).summary
-    less = whole.model_copy(update={"classes": {}})
-    for first, second in ((whole, less), (less, whole)):
-        assert "classes.2.flows" in recomputed.summary_differences(first, second)
 
 
 def test_a_submission_is_no_better_than_the_worst_of_its_runs():
@@ -335,30 +343,6 @@ def test_a_remedy_that_is_none(inbox):
     set_config(inbox.ben, "remedy", queue=before.queue)
     graded = inbox.mark(inbox.ben.path)
     assert (graded.verdict, points(graded)["remedy_works"]) == ("genuine", 0)
-
-
-def test_hashes_count_where_the_analysis_comes_out_the_same(inbox):
-    plan = inbox.ben.run("remedy").plan
-    plan.write_text(f"{plan.read_text()}\n")
-    graded = inbox.mark(inbox.ben.path)
-    assert states(graded)["remedy"] == "forged"
-    assert "plan.json changed after the run" in " ".join(graded.notes)
-
-
-def test_nothing_is_added_and_no_hash_is_left_out(inbox):
-    for name, forge, said in (
-        ("remedy", lambda run: (run.captures / "more.txt").write_text("more"), "added after"),
-        ("unfair", lambda run: edit(run.manifest, without_a_hash), "missing"),
-    ):
-        run = inbox.ben.run(name)
-        forge(run)
-        graded = inbox.mark(inbox.ben.path)
-        assert states(graded)[name] == "forged"
-        assert any(said in note for note in graded.notes if f"runs/{name}: " in note)
-
-
-def without_a_hash(manifest: dict[str, Any]) -> None:
-    del manifest["files"][manifest["captures"][0]["file"]]
 
 
 def test_a_run_that_disagrees_does_not_count(inbox, monkeypatch):
@@ -514,25 +498,6 @@ def test_a_folder_with_a_link(inbox, name):
     graded = inbox.mark(inbox.ben.path)
     assert graded.verdict == "rejected"
     assert "is a symbolic link; allowed are files and folders" in graded.notes[0]
-
-
-def test_a_capture_that_is_a_bomb(inbox):
-    run = inbox.ben.run("unfair")
-    (name, *_) = [record.file for record in run.read_manifest().captures]
-    path = run.path / name
-    path.unlink()
-    # 256 MB in some 30 kB; it is hashed piece by piece, and held nowhere.
-    path.with_name(f"{path.name}.zst").write_bytes(zstandard.compress(bytes(256 << 20)))
-
-    def change(tree: Any) -> None:
-        for record in tree["captures"]:
-            record["file"] = record["file"].replace(name, f"{name}.zst")
-
-    edit(run.manifest, change)
-    run.seal()
-    graded = inbox.mark(inbox.ben.path)
-    assert states(graded)["unfair"] == "forged"
-    assert not any(points(graded)[key] for key in UNFAIR_POINTS)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -16,11 +16,9 @@ from outcast.emulation.commands import (
     SystemCommands,
     leave_working_folder,
     python_module,
-    within,
 )
 from outcast.engines import INSIDE, EventReader
 from outcast.errors import CommandError, RunError
-from tests.deadlines import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -169,11 +167,3 @@ def test_a_process_ends_with_a_killed_parent():
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(child, signal.SIGKILL)
         os.close(child)
-
-
-def test_what_a_call_within_a_deadline_gives_or_raises():
-    assert within(HANG_S, "an answer", lambda: None) is None
-    with pytest.raises(ZeroDivisionError):
-        within(HANG_S, "an answer", lambda: 1 / 0)
-    with pytest.raises(SystemExit):
-        within(HANG_S, "an answer", sys.exit)
