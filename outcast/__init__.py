@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from outcast.api.exports import export
     from outcast.api.fate import fate, whatif_each
     from outcast.api.joins import Join, join_captures
-    from outcast.api.run_sweep import run_sweep
     from outcast.api.runs import Execution, Program, Run, analyze, open_run, run
     from outcast.api.sweep_archives import Claim, SweepReplay, pack_sweep, replay_sweep
-    from outcast.api.sweeps import Sweep, open_sweep
+    from outcast.api.sweeps import Sweep, open_sweep, run_sweep
     from outcast.api.traces import KernelTrace, trace
     from outcast.api.whatif import Counterfactual
     from outcast.archive import Packed
@@ -124,7 +123,7 @@ _MODULES = {
     "replay": "outcast.api.archives",
     "replay_sweep": "outcast.api.sweep_archives",
     "run": "outcast.api.runs",
-    "run_sweep": "outcast.api.run_sweep",
+    "run_sweep": "outcast.api.sweeps",
     "trace": "outcast.api.traces",
     "fate": "outcast.api.fate",
     "whatif_each": "outcast.api.fate",

@@ -15,11 +15,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import stored
+from outcast.assignment.evidence import Guest
 from outcast.assignment.exercise import Exercise, load_exercise, shipped
-from outcast.assignment.identity import Key
+from outcast.assignment.folder import Key
 from outcast.assignment.questions import Effect, Question
 from outcast.assignment.questions.base import Right
-from outcast.assignment.replayed import Guest
 from outcast.records.run import Run
 from outcast.reproduce import measures
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast.api import archives, comparable
+from outcast.api import archives
 from outcast.api import guest as provision
 from outcast.api import progress as displays
 from outcast.api.making import absolute_search_paths, pool_of
@@ -67,7 +67,7 @@ def experiment_of(path: Path, allow_programs: bool) -> tuple[Experiment, Manifes
         experiment = archives.replayable(directory, str(path), allow_programs)
         manifest = directory.read_manifest()
     archives.require_here(manifest, str(path))
-    comparable.require(directory, str(path))
+    archives.require_tables(directory, str(path))
     return experiment, manifest
 
 

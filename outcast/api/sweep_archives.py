@@ -16,7 +16,7 @@ from pathlib import Path
 
 from outcast import archive, handed_in
 from outcast import experiment as reading
-from outcast.api import archives, guest, run_sweep
+from outcast.api import archives, guest, sweeps
 from outcast.api.progress import note
 from outcast.archive import About, Packed, zips
 from outcast.archive.contents import Captures
@@ -279,7 +279,7 @@ def replay_sweep(
         stored = dataset.load(there.path) if Path(source).is_dir() else dataset.read(there)
         target = scratch / "again" if directory is None else Path(directory)
         guest.provide(Planned(experiment.experiment()), progress)
-        prepared = run_sweep.prepare(experiment, target, jobs=jobs)
+        prepared = sweeps.prepare(experiment, target, jobs=jobs)
         packing.require_runs_of(there, prepared.plan.runs)
         names = [run.point.name for run in prepared.plan.runs]
         count = len(names) if runs is None else min(runs, len(names))
@@ -289,7 +289,7 @@ def replay_sweep(
         if other:
             note(progress, f"{source}: {other}, so results may differ")
         note(progress, f"{source}: {count} of {len(names)} runs")
-        result = run_sweep.carry_out(
+        result = sweeps.carry_out(
             replace(prepared, plan=replace(prepared.plan, runs=chosen_runs), left=chosen_runs),
             progress=progress,
         )

@@ -1,26 +1,191 @@
-"""The folder of a sweep, opened."""
+"""Sweeps: many runs of one experiment, and their dataset."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from outcast.api import guest
 from outcast.api import progress as displays
+from outcast.api.experiments import require_experiment
+from outcast.api.making import absolute_search_paths, pool_of
 from outcast.api.runs import Run
-from outcast.errors import InputError, OutcastError
-from outcast.experiment import Experiment
-from outcast.sweep import dataset, state
+from outcast.engines import choice
+from outcast.errors import ConfigError, InputError, OutcastError
+from outcast.experiment import Experiment, Source
+from outcast.plan.planned import Planned
+from outcast.sweep import dataset, merge, plan, runner, state
+from outcast.sweep.plan import Plan
+from outcast.sweep.plan import Run as PlannedRun
+from outcast.sweep.runner import Result
+from outcast.sweep.scheduler import Limits
 from outcast.sweep.state import State
-from outcast.sweep.store import SweepDirectory
-from outcast.sweep.task import Failure
+from outcast.sweep.store import SweepDirectory, finished_runs
+from outcast.sweep.task import Failure, is_exclusive
 from outcast.view import report
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A sweep before its runs are made. `jobs` is None where Dask's workers make them."""
+
+    plan: Plan
+    left: Sequence[PlannedRun]
+    path: Path
+    jobs: int | None
+    scheduler: str | None
+    resume: bool
+
+
+def prepare(
+    source: Source,
+    path: Path | None = None,
+    *,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+    resume: bool = False,
+    shard: tuple[int, int] | None = None,
+    hashes: bool = False,
+) -> Prepared:
+    """Checks every point of a sweep, and finds what is left of it. Nothing is run.
+
+    With `shard`, a number from 1 on and a count, only these runs are made; see Plan.shard.
+    With `hashes`, files of finished runs are compared with their hashes. `carry_out` does that in
+    any case, and for a large sweep it takes long.
+
+    Raises:
+        ConfigError: naming the point that is no experiment or cannot be built.
+        FeatureMissingError: no engine can run a point.
+    """
+    planned = plan.plan_sweep(source, lambda experiment: choice.choose(experiment).name)
+    if scheduler is not None and any(is_exclusive(run.engine) for run in planned.runs):
+        raise ConfigError(
+            "--scheduler: realtime runs share no machine and are made on this one only; "
+            "allowed is engine: virtual"
+        )
+    if shard is not None:
+        planned = planned.shard(*shard)
+    target = path or Path("results") / f"{planned.experiment.name}-sweep"
+    jobs = jobs or os.cpu_count() or 1
+    finished: set[str] = set()
+    if resume and target.exists():
+        finished = finished_runs(SweepDirectory(target), planned.asked, hashes=hashes)
+    missing = [run for run in planned.runs if run.point.name not in finished]
+    return Prepared(
+        planned,
+        missing,
+        target,
+        jobs if scheduler is None else None,
+        scheduler,
+        resume,
+    )
+
+
+def carry_out(
+    prepared: Prepared, limits: Limits | None = None, progress: bool | None = None
+) -> Result:
+    """Makes the runs that are left.
+
+    Raises:
+        ConfigError: the folder cannot be used.
+        BusyError: another process is at it.
+        FeatureMissingError, DeadlineError: the Dask scheduler cannot be used.
+    """
+    pool = pool_of(prepared.jobs, prepared.scheduler)
+    try:
+        with displays.of_sweep(progress) as observer:
+            result = runner.run_sweep(
+                prepared.plan,
+                prepared.path,
+                pool,
+                observer,
+                limits=limits,
+                resume=prepared.resume,
+            )
+    finally:
+        pool.stop()
+    return result
+
+
+def merge_shards(
+    source: Source, shards: Sequence[Path], path: Path | None = None
+) -> tuple[Path, str | None]:
+    """Puts the shards of a sweep together in a new folder.
+
+    Returns:
+        The folder, and a warning where different versions made the runs.
+
+    Raises:
+        InputError: a run is missing or damaged; the error names it.
+        ConfigError: a shard is of another configuration, or the folder cannot be used.
+    """
+    planned = plan.plan_sweep(source, lambda experiment: choice.choose(experiment).name)
+    target = path or Path("results") / f"{planned.experiment.name}-sweep"
+    whole = merge.merge(planned, shards, target)
+    return target, runner.mixture_warning(planned, whole)
+
+
+def run_sweep(
+    experiment: Experiment,
+    values: Mapping[str, Any] | None = None,
+    *,
+    repetitions: int | None = None,
+    jobs: int | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    scheduler: str | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> Sweep:
+    """Runs an experiment with every combination of values, each with its repetitions.
+
+    Every run has a seed of its own and is a process of its own. A run that fails is kept, and
+    the others go on: see `Sweep.complete` and `Sweep.failures`.
+
+    Args:
+        experiment: what `load` returned.
+        values: a list for each swept key, with dots between levels: `{"queue.limit": ["16KB",
+            "64KB"]}`. The keys of `sweep:` that are no lists, as `captures`, are allowed too.
+            None takes the experiment's own `sweep:`.
+        repetitions: how often each combination is run; None takes the experiment's.
+        jobs: how many virtual runs go on at a time; None is as many as there are cores.
+        directory: the sweep's folder, new or empty; None is results/NAME-sweep.
+        scheduler: the address of a Dask scheduler, whose workers make the runs instead.
+        resume: go on with the sweep in the folder; what is finished there is not repeated.
+        progress: as in `outcast.run`.
+
+    Raises:
+        ConfigError: a point of the sweep is no experiment, or the folder cannot be used.
+        FeatureMissingError: no engine can run a point; the text has the remedy.
+        BusyError: another process is at the folder.
+    """
+    changes: dict[str, Any] = {}
+    if values is not None:
+        changes["sweep"] = values
+    if repetitions is not None:
+        changes["repetitions"] = repetitions
+    if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
+        raise ConfigError(f"jobs: {jobs!r}; allowed is a whole number from 1 on")
+    source = Source.of(require_experiment(experiment)).changed(changes)
+    whole = source.experiment()
+    with absolute_search_paths():
+        guest.provide(Planned(whole), progress)
+        prepared = prepare(
+            source,
+            None if directory is None else Path(directory),
+            jobs=jobs,
+            scheduler=scheduler,
+            resume=resume,
+        )
+        result = carry_out(prepared, progress=progress)
+    return Sweep(result.directory.path)
 
 
 class Sweep:
@@ -118,10 +283,10 @@ class Sweep:
             InputError: no run has finished yet.
             ConfigError: there is no such figure, column or run.
         """
-        from outcast.sweep import draw
+        from outcast.sweep import figures
 
-        choice = draw.Choice(value, tuple(by), tuple(where), over=tuple(over))
-        return draw.figure(self.path, name, choice)
+        choice = figures.Choice(value, tuple(by), tuple(where), over=tuple(over))
+        return figures.figure(self.path, name, choice)
 
     def write_reports(self, *, progress: bool | None = None) -> None:
         """Writes the reports that finished runs lack. Those that cannot be written are told."""

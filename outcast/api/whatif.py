@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from outcast import files
-from outcast.api import archives, comparable, runs
+from outcast.api import archives, runs
 from outcast.errors import ConfigError, InputError, UntrustedError
 from outcast.experiment.engine import properties
 from outcast.records import replay as comparing
@@ -129,7 +129,7 @@ def _require_here(directory: RunDirectory, source: str) -> None:
             "virtual engine"
         )
     archives.require_here(manifest, source)
-    comparable.require(directory, source)
+    archives.require_tables(directory, source)
 
 
 def _changes(

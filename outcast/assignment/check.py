@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from outcast import experiment
 from outcast.archive.contents import require_unchanged
-from outcast.assignment import answers, departures
+from outcast.assignment import answers, evidence
 from outcast.assignment.exercise import gap_lines
 from outcast.assignment.folder import Folder, Handout
 from outcast.assignment.questions import GAP, Effect
@@ -58,8 +58,8 @@ def _of_config(folder: Folder, handout: Handout, run: str) -> tuple[list[str], E
             lines = ", ".join(str(line) for line in gaps)
             return [f"{task.config}: {GAP} is still in line{'s' * (len(gaps) > 1)} {lines}"], None
         config = experiment.load(path, own_folder=folder.path)
-        issued = departures.as_issued(handout.issued[task.config], path)
-        wrong = departures.departures(task, config, issued)
+        issued = evidence.as_issued(handout.issued[task.config], path)
+        wrong = evidence.departures(task, config, issued)
     except FileNotFoundError:
         return [f"{task.config}: there is no such file"], None
     except OutcastError as error:
@@ -77,7 +77,7 @@ def _without_remedy(handout: Handout, configs: Mapping[str, Experiment]) -> list
     return [
         f"{handout.runs[run].config}: changes nothing of {handout.runs[against].config}"
         for run, against in sorted(pairs)
-        if departures.is_unchanged(handout.runs[run], configs[run], configs[against])
+        if evidence.is_unchanged(handout.runs[run], configs[run], configs[against])
     ]
 
 
@@ -96,7 +96,7 @@ def _of_run(
         capture = Run(directory).summary.capture
     except (OutcastError, OSError, ValueError) as error:
         return [], [f"{name}: not complete: {str(error).replace(f'{folder.path}/', '')}"]
-    changed = config is not None and not departures.same(config, run_config)
+    changed = config is not None and not evidence.same(config, run_config)
     absent = [f"{name}: {handout.runs[run].config} has changed since the run was made"] * changed
     reasons = [f"captures and counters do not agree: {reason}" for reason in capture.reasons]
     return absent, [f"{name}: {reason}" for reason in reasons]

@@ -17,11 +17,17 @@ import yaml
 from pydantic import Field, StringConstraints
 
 from outcast import handed_in
-from outcast.assignment.documents import Document
+from outcast.assignment.documents import Document, Part
 from outcast.assignment.exercise import Exercise, load_exercise
-from outcast.assignment.folder import Folder, make_folder, new_folder
-from outcast.assignment.identity import WORD_PATTERN, Identity, Key, Word
-from outcast.assignment.parts import Part
+from outcast.assignment.folder import (
+    WORD_PATTERN,
+    Folder,
+    Identity,
+    Key,
+    Word,
+    make_folder,
+    new_folder,
+)
 from outcast.errors import ConfigError, InputError
 from outcast.files import write_text
 

@@ -1,4 +1,7 @@
-"""Reads the YAML files of exercises and classes; what is wrong becomes one line with its place."""
+"""The texts of an exercise, their placeholders, and the models of its files.
+
+The models refuse unknown keys, names and lines.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,39 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.experiment import refusals, yaml_text
+from outcast.reproduce import measures
+from outcast.reproduce.claims import Measure
+
+
+class Part(BaseModel):
+    """A part of an exercise's files; an unknown key is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+"""The name of a run, a question, a parameter or a choice."""
+
+Line = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+
+
+def _measure(value: Any) -> Any:
+    tree = {"kind": value} if isinstance(value, str) else value
+    if isinstance(tree, dict) and tree.get("kind") not in measures.MEASURES:
+        raise ValueError(f"{tree.get('kind')!r}: allowed are {', '.join(measures.MEASURES)}")
+    return tree
+
+
+RunMeasure = Annotated[Measure, BeforeValidator(_measure)]
+"""A measure of a run: its name, or `{kind: NAME, hops: 6}` where it takes more."""
+
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

@@ -8,19 +8,163 @@ no kernel module, no file.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal, Protocol
 
 from outcast import experiment
-from outcast.assignment import replayed
-from outcast.assignment.departures import departures, same
+from outcast.api import making
 from outcast.assignment.exercise import ALWAYS_FREE, RunTask
 from outcast.assignment.graded import COUNTING, Evidence, RunState
-from outcast.errors import InputError, OutcastError
-from outcast.experiment import Experiment
+from outcast.assignment.questions import GAP
+from outcast.errors import ConfigError, InputError, OutcastError, ReplayError
+from outcast.experiment import Experiment, reader
 from outcast.experiment.parts import files_of, key_of
+from outcast.plan.planned import Planned
+from outcast.records import replay
 from outcast.records.run import Run
-from outcast.records.run_directory import RunDirectory
+from outcast.records.run_directory import GuestRecord, Manifest, RunDirectory
+
+
+def departures(task: RunTask, config: Experiment, expected: Experiment) -> list[str]:
+    """How an experiment differs from the expected one, in lines; empty if it does not.
+
+    What the task leaves free is not compared, and neither is what a run merely records.
+    """
+    if config.engine != "virtual":
+        return [f"engine is {config.engine}, and the task sheet asks for virtual"]
+    theirs, ours = (made.resolved("virtual") for made in (config, expected))
+    wrong = [
+        f"{key_of(name)} is not what the task sheet asks for"
+        for name in Experiment.model_fields
+        if name != "seed"
+        and key_of(name) not in {*ALWAYS_FREE, *task.free}
+        and getattr(theirs, name) != getattr(ours, name)
+    ]
+    if theirs.seed != ours.seed:
+        wrong.append(f"seed is {theirs.seed}, and yours is {ours.seed}")
+    return wrong
+
+
+def is_unchanged(task: RunTask, config: Experiment, other: Experiment) -> bool:
+    """Whether nothing that the task leaves free differs between two experiments."""
+    theirs, ours = (made.resolved("virtual") for made in (config, other))
+    return all(
+        getattr(theirs, name) == getattr(ours, name)
+        for name in Experiment.model_fields
+        if key_of(name) in task.free
+    )
+
+
+def same(config: Experiment, run_config: Experiment) -> bool:
+    """Whether a run was made from this configuration; the run's has every default resolved."""
+    engine = run_config.engine
+    return engine != "auto" and config.resolved(engine) == run_config
+
+
+def as_issued(issued: str, config: Path) -> Experiment:
+    """The experiment as it was handed out, with the gaps filled as the student filled them.
+
+    `issued` is the text of the configuration as it was handed out.
+
+    Raises ConfigError: a gap is still there, or the result is no valid experiment.
+    """
+    source = reader.read(config)
+    before = reader.of_text(issued, config, own_folder=config.parent.parent)
+    filled = _filled(before.tree, source.tree)
+    if not isinstance(filled, dict):
+        raise ConfigError(f"{config}: allowed is a mapping of keys")
+    return before.changed(filled).experiment()
+
+
+def _filled(issued: Any, theirs: Any) -> Any:
+    """The issued tree with the student's values where it has a gap."""
+    if issued == GAP:
+        return copy.deepcopy(theirs)
+    if isinstance(issued, Mapping) and isinstance(theirs, Mapping):
+        return {key: _filled(value, theirs.get(key, value)) for key, value in issued.items()}
+    if isinstance(issued, list) and isinstance(theirs, list) and len(issued) == len(theirs):
+        return [_filled(*pair) for pair in zip(issued, theirs, strict=True)]
+    return issued
+
+
+class Runner(Protocol):
+    """An engine as a replay needs it; `Guest` is the real one."""
+
+    def run(self, config: Experiment, target: Path) -> RunDirectory:
+        """Makes the run. Raises OutcastError if it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """The virtual engine."""
+
+    def run(self, config: Experiment, target: Path) -> RunDirectory:
+        """See Runner."""
+        return making.execute(Planned(config), target, progress=False, draw=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The outcome of a replay. `reason` is empty if the runs are equal."""
+
+    state: Literal["equal", "different", "impossible"]
+    reason: str = ""
+
+
+def compare(submitted: RunDirectory, fresh: RunDirectory) -> Replayed:
+    """Compares a run that was handed in with the run that was made again.
+
+    A difference counts only if all programs have the same versions. With another guest or another
+    version of a program a difference proves nothing, so the replay is called impossible.
+    """
+    wrong = _difference(submitted, fresh)
+    if not wrong:
+        return Replayed("equal")
+    elsewhere = _environment(submitted.read_manifest(), fresh.read_manifest())
+    return Replayed("impossible", elsewhere) if elsewhere else Replayed("different", wrong)
+
+
+def _difference(submitted: RunDirectory, fresh: RunDirectory) -> str:
+    try:
+        replay.require_equal(submitted, fresh)
+    except ReplayError as error:
+        return f"run again, {error}"
+    here, there = submitted.read_manifest(), fresh.read_manifest()
+    kinds = ("counters.json", "flows/", "samples/", "blackout.json")
+    measured = {name for name in (*here.files, *there.files) if name.startswith(kinds)}
+    for name in sorted(measured):
+        if here.files.get(name) != there.files.get(name):
+            return f"run again, {name} differs"
+    for key in ("seed", "requested", "effective", "traffic", "flows", "bottlenecks", "captures"):
+        if getattr(here, key) != getattr(there, key):
+            return f"run again, {key} of manifest.json differs"
+    return ""
+
+
+def _environment(submitted: Manifest, fresh: Manifest) -> str:
+    """Says what besides configuration and seed could make two runs differ; empty if nothing."""
+    guests = [manifest.guest or GuestRecord(root="host") for manifest in (submitted, fresh)]
+    for what, there, here in (
+        ("outcast", submitted.outcast, fresh.outcast),
+        ("engine", submitted.engine, fresh.engine),
+        ("kernel", *(_short(part.kernel.get("sha256")) for part in (submitted, fresh))),
+        ("root", *(_short(guest.root) for guest in guests)),
+        ("code in the guest", *(_short(guest.code) for guest in guests)),
+        *(
+            (name, version, fresh.versions.get(name))
+            for name, version in submitted.versions.items()
+        ),
+    ):
+        if there != here:
+            return f"made with {what} {there}, here is {here}"
+    return ""
+
+
+def _short(digest: object) -> str:
+    return str(digest)[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +214,7 @@ def as_asked(run: Asked, actual: Experiment, always: frozenset[str]) -> Experime
     return run.experiment.model_copy(update=chosen)
 
 
-def examine(handed: Handed, run: Asked, runner: replayed.Runner, scratch: Path) -> Examined:
+def examine(handed: Handed, run: Asked, runner: Runner, scratch: Path) -> Examined:
     """Checks one run in every way."""
     directory = handed.directory
     if not directory.path.is_dir():
@@ -101,7 +245,7 @@ def _replayed(
     handed: Handed,
     run: Asked,
     run_config: Experiment,
-    runner: replayed.Runner,
+    runner: Runner,
     scratch: Path,
 ) -> Examined:
     try:
@@ -118,7 +262,7 @@ def _replayed(
     except OutcastError as error:
         return _ended(evidence, "unchecked", f"could not be made again: {error}")
     try:
-        outcome = replayed.compare(handed.directory, fresh)
+        outcome = compare(handed.directory, fresh)
     except (OutcastError, OSError) as error:
         return _ended(evidence, "forged", _told(error, handed.directory))
     if outcome.state == "different":

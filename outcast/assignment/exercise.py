@@ -12,9 +12,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from outcast import experiment
 from outcast.assignment import documents
-from outcast.assignment.documents import Document, Scalar
+from outcast.assignment.documents import Document, Line, Name, Part, Scalar
 from outcast.assignment.expression import Expression
-from outcast.assignment.parts import Line, Name, Part
 from outcast.assignment.questions import GAP, Effect, Prediction, Question
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, OwnTopology, Source, reader

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from outcast.assignment import queries
-from outcast.assignment.parts import Part, RunMeasure
+from outcast.assignment.documents import Part, RunMeasure
 from outcast.records.run import Run
 from outcast.reproduce import measures
 

@@ -12,11 +12,11 @@ from outcast import files
 from outcast.assignment import marking, solve
 from outcast.assignment.classes import new_class
 from outcast.assignment.documents import read_text
+from outcast.assignment.evidence import Runner
 from outcast.assignment.exercise import Exercise
+from outcast.assignment.folder import Key
 from outcast.assignment.graded import Graded
-from outcast.assignment.identity import Key
 from outcast.assignment.questions import Marked, Number, Picture, Question, Text
-from outcast.assignment.replayed import Runner
 
 _STUDENT = "student"
 _DIGITS = 3

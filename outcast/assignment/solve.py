@@ -11,10 +11,10 @@ import yaml
 from outcast import experiment
 from outcast.assignment import answers
 from outcast.assignment.classes import Class
+from outcast.assignment.evidence import Runner
 from outcast.assignment.exercise import Exercise
 from outcast.assignment.folder import Folder, fill, new_folder
 from outcast.assignment.questions import Packets, Prediction, Question, Right, Text
-from outcast.assignment.replayed import Runner
 from outcast.errors import ConfigError
 from outcast.files import write_text
 from outcast.records.run import Run

@@ -1,7 +1,7 @@
 """Grades one submission as a process of its own: `python -m outcast.assignment.worker FOLDER`.
 
 The task comes as JSON on standard input. FOLDER gets the grade as `result.json`. Whatever a
-submission does to this process, the others get their grades (`outcast.assignment.bounded`).
+submission does to this process, the others get their grades (`outcast.assignment.grade`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pydantic import TypeAdapter
 
 from outcast import files, handed_in
 from outcast.assignment import marking
-from outcast.assignment.bounded import RESULT
 from outcast.assignment.classes import Class
+from outcast.assignment.evidence import Runner
 from outcast.assignment.graded import Graded
-from outcast.assignment.replayed import Runner
 from outcast.errors import InputError
 from outcast.sweep.process import interrupted_by_signals
 
+RESULT = "result.json"
 GRADED = TypeAdapter(Graded)
 
-GUEST = "outcast.assignment.replayed:Guest"
+GUEST = "outcast.assignment.evidence:Guest"
 """The runner of replays; tests name another one."""
 
 

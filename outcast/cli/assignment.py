@@ -117,8 +117,8 @@ def lint(exercise: str) -> None:
     from tempfile import TemporaryDirectory
 
     from outcast.assignment import lint as linting
+    from outcast.assignment.evidence import Guest
     from outcast.assignment.exercise import load_exercise
-    from outcast.assignment.replayed import Guest
 
     shared.end_as_interrupted()
     with TemporaryDirectory(prefix="outcast-lint-") as scratch:
@@ -136,7 +136,7 @@ def lint(exercise: str) -> None:
 def solve(klass: Path, student: str, output: Path) -> None:
     """Make the solution of one student of CLASS, as it would be handed in."""
     from outcast.assignment import solve as solving
-    from outcast.assignment.replayed import Guest
+    from outcast.assignment.evidence import Guest
 
     shared.end_as_interrupted()
     solved = solving.solve(

@@ -53,7 +53,7 @@ def command(
     Without NAME, list the figures that there are. --value, --by, --over and --where are of sweeps.
     """
     from outcast.records.run import Run
-    from outcast.sweep import draw
+    from outcast.sweep import figures as draw
     from outcast.sweep.store import SweepDirectory
     from outcast.view import figures
 
@@ -74,7 +74,7 @@ def command(
 
 
 def _list(directory: Path, is_sweep: bool) -> None:
-    from outcast.sweep import draw
+    from outcast.sweep import figures as draw
     from outcast.view import figures
 
     figures_of = draw.FIGURES if is_sweep else figures.described()

@@ -90,9 +90,9 @@ def _tell(source: Path, again: SweepReplay, with_explanation: bool, as_json: boo
         counts = f"{compared.captures} captures, {compared.values} values"
         terminal.echo(f"equal: {of_all}, {counts}")
     else:
-        terminal.echo("\n".join(lines if with_explanation else lines[:_FIRST]))
+        terminal.echo("\n".join(lines if with_explanation else lines[:_SHOWN]))
     if not again.equal:
-        more = "" if with_explanation or as_json or len(lines) <= _FIRST else "; --explain has all"
+        more = "" if with_explanation or as_json or len(lines) <= _SHOWN else "; --explain has all"
         differing = len({each.run for each in compared.differing})
         raise ReplayError(
             f"{source}: not equal: {len(lines)} differences in {differing} runs; "
@@ -100,5 +100,4 @@ def _tell(source: Path, again: SweepReplay, with_explanation: bool, as_json: boo
         )
 
 
-_FIRST = 5
-"""How many differences are shown."""
+_SHOWN = 5

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from outcast.analysis.statistics import Kind
     from outcast.sweep.dataset import Dataset
     from outcast.sweep.groups import Group
-    from outcast.sweep.labels import Labels
+    from outcast.sweep.render import Labels
 
 
 @shared.verb(
@@ -65,8 +65,9 @@ def command(
     **runs: Any,
 ) -> None:
     """Print the means over the repetitions of the sweep in DIR, with their 95 % intervals."""
-    from outcast.sweep import dataset, draw, groups, render
-    from outcast.sweep.labels import Labels
+    from outcast.sweep import dataset, groups, render
+    from outcast.sweep import figures as draw
+    from outcast.sweep.render import Labels
     from outcast.sweep.store import SweepDirectory
 
     results = dataset.load(directory)

@@ -16,7 +16,7 @@ from outcast.cli import shared, terminal
 from outcast.errors import ConfigError, RunError, StoppedError, UntrustedError
 
 if TYPE_CHECKING:
-    from outcast.api.run_sweep import Prepared
+    from outcast.api.sweeps import Prepared
     from outcast.experiment import Source
     from outcast.sweep.runner import Result
     from outcast.sweep.scheduler import Limits
@@ -78,7 +78,7 @@ def command(
     stopped, 4 if captures and counters of a run do not agree.
     """
     from outcast import experiment
-    from outcast.api import guest, run_sweep
+    from outcast.api import guest, sweeps
     from outcast.plan.planned import Planned
 
     shared.end_as_interrupted()
@@ -96,7 +96,7 @@ def command(
         return
     if not dry_run:
         guest.provide(Planned(whole), progress=True)
-    prepared = run_sweep.prepare(
+    prepared = sweeps.prepare(
         source,
         output,
         **{name: getattr(work, name) for name in ("jobs", "scheduler", "resume", "shard")},
@@ -106,7 +106,7 @@ def command(
     if dry_run:
         return
     try:
-        result = run_sweep.carry_out(prepared, limits, progress=True)
+        result = sweeps.carry_out(prepared, limits, progress=True)
     except KeyboardInterrupt:
         raise StoppedError(f"interrupted; {_how_to_go_on(prepared.path, work.part)}") from None
     except RunError as error:
@@ -118,11 +118,11 @@ def command(
 
 
 def _merge(source: Source, shards: Sequence[Path], output: Path | None, *, others: bool) -> None:
-    from outcast.api import run_sweep
+    from outcast.api import sweeps
 
     if others:
         raise ConfigError("--merge: runs nothing; allowed beside it are --set and -o")
-    target, warning = run_sweep.merge_shards(source, shards, output)
+    target, warning = sweeps.merge_shards(source, shards, output)
     if warning is not None:
         terminal.echo(warning, err=True)
     terminal.echo(f"{len(shards)} folders merged, every run is there; outcast results {target}")

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from outcast.errors import CommandError, DeadlineError, FeatureMissingError, RunError
 
@@ -22,7 +21,6 @@ _PR_SET_PDEATHSIG = 1
 KILL_DEADLINE_S = 10.0
 """How long a killed process may take to end. One that waits for a disk ends later (signal(7))."""
 _libc = ctypes.CDLL(None, use_errno=True)
-_Given = TypeVar("_Given")
 
 
 def python_module(name: str) -> list[str]:

@@ -36,7 +36,6 @@ from outcast.emulation.blackout_switch import BlackoutSwitch
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.controller import Controller, verify_paths, verify_tables
 from outcast.emulation.generator.programs import Programs
-from outcast.emulation.goodput import Goodput
 from outcast.emulation.kernel_events import Recorder
 from outcast.emulation.load import LoadMeter, read_load
 from outcast.emulation.lost import LostPackets
@@ -44,6 +43,7 @@ from outcast.emulation.network import Network
 from outcast.emulation.openvswitch import OpenVSwitch, create_switches
 from outcast.emulation.part import DURING, Context, Part, Record
 from outcast.emulation.queues.port import frame_time_warnings
+from outcast.emulation.receivers import Goodput
 from outcast.errors import CommandError
 from outcast.experiment import load_resolved
 from outcast.experiment.engine import EngineName

@@ -1,13 +1,4 @@
-"""The network, with Mininet's objects, built by netlink in bulk.
-
-Mininet's own classes start a shell for every node and several programs for every link. Under
-virtual time each takes tens of milliseconds, which is most of a run. The subclasses here keep
-Mininet's topology, nodes, links and names, and leave the kernel's part to a few netlink messages:
-
-* a host is a network namespace that a descriptor holds open;
-* links are veth pairs, made directly between the namespaces;
-* all switches come up in one ovs-vsctl(8) transaction.
-"""
+"""Builds the network: nodes, links, addresses."""
 
 from __future__ import annotations
 
@@ -17,11 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mininet.link import Intf, Link
 from mininet.net import Mininet
+from mininet.node import Host, OVSSwitch
 
 from outcast.emulation import hosts, link_requests, queues, rtnetlink, transport, wires
-from outcast.emulation.commands import SystemCommands, entered, sysfs, wait_until
-from outcast.emulation.nodes import NamespaceHost, PlainIntf, PlainLink, PortSwitch
+from outcast.emulation.commands import SystemCommands, entered, new_namespace, sysfs, wait_until
 from outcast.errors import ReadBackError, RunError
 from outcast.experiment import Experiment
 from outcast.experiment.links import STANDARD_MTU_BYTES
@@ -30,6 +22,62 @@ from outcast.plan.topology import make_topo
 from outcast.records.counters import Cause
 from outcast.records.effective import HostSettings
 from outcast.records.queue_statistics import Shown
+
+
+class NamespaceHost(Host):
+    """A Mininet host without a shell of its own: a namespace."""
+
+    netns: int
+
+    def startShell(self, mnopts: str | None = None) -> None:  # Mininet's name
+        """Makes the namespace, and no shell."""
+        self.netns = new_namespace()
+
+    def addIntf(self, intf: Intf, port: int | None = None, moveIntfFn: Any = None) -> None:
+        """Notes the interface, and moves none, because veth pairs are made where they belong."""
+        super().addIntf(intf, port=port, moveIntfFn=lambda *_: None)
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Does nothing; see hosts.py."""
+        return {}
+
+    def terminate(self) -> None:
+        """Closes the namespace, and with it its interfaces."""
+        os.close(self.netns)
+
+
+class PortSwitch(OVSSwitch):
+    """A Mininet Open vSwitch switch without a shell; see openvswitch.py."""
+
+    isSetup = True  # Mininet would ask a running Open vSwitch for its version here.
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Does nothing, because switches are in the network's own namespace."""
+
+    def cmd(self, *_args: Any, **_kwargs: Any) -> str:
+        """Does nothing, because the network does in bulk what Mininet would run here."""
+        return ""
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Does nothing, because a switch has only its ports to configure."""
+        return {}
+
+
+class PlainIntf(Intf):
+    """An interface that has only a name here; the kernel's part is done in bulk."""
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Does nothing."""
+        return {}
+
+
+class PlainLink(Link):
+    """A link that is only noted; `Network.create_links` makes the veth pairs."""
+
+    @classmethod
+    def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:
+        """Does nothing."""
+
 
 UP_DEADLINE_S = 10.0
 

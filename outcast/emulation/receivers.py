@@ -1,19 +1,4 @@
-"""Makes receivers read at once, without a program that wakes for every segment.
-
-iperf's server wakes for every segment, reads it and asks for the time twice. At 1 Gbps that is a
-quarter of a million system calls per second, and most of the wall time of a run in virtual time.
-The guest's kernel reads such a socket itself (TCP_SINK, patch 0017), as soon as data is there. So
-TCP sees a program that always reads at once, with nothing that waits in its buffer.
-
-A low-water mark (SO_RCVLOWAT) also saves wake-ups, but it spoils the receive window: the kernel
-tunes it by what a program reads within a round trip (tcp_rcv_space_adjust in net/ipv4/tcp_input.c).
-
-iperf's server looks for a header among the first bytes. So a socket that has not received any yet
-is left to the program.
-
-The sockets are reached from outside through pidfd_getfd(2), so iperf stays as it is. Other kernels
-do not know the option, and there the program reads.
-"""
+"""The servers that receive flows, and what they had received when the traffic ended."""
 
 from __future__ import annotations
 
@@ -23,10 +8,16 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from outcast.emulation import multipath, sockets
 from outcast.errors import ReadBackError
+from outcast.experiment import GroupKind
+from outcast.plan import grouping
+from outcast.plan.flows import families_of
+from outcast.plan.model import Plan
 
 TCP_SINK = 20291
 _INFO_BYTES, _RECEIVED_AT = 248, 128
@@ -89,3 +80,49 @@ def _connections(pid: int) -> Iterator[socket.socket]:
                     yield ours
     finally:
         os.close(pidfd)
+
+
+class Goodput:
+    """Reports each group's mean goodput since its last report.
+
+    `group_by` is what the experiment groups flows by; classes are reported in any case.
+    """
+
+    def __init__(self, plan: Plan, group_by: GroupKind | None, netns: Callable[[str], int]) -> None:
+        self._plan, self._netns = plan, netns
+        self._kind = grouping.chosen(group_by, plan.groups)
+        self._received: dict[int, tuple[float, int]] = {}
+
+    def event(self, t_s: float, subflows: multipath.Subflows) -> dict[str, Any]:
+        """The event of an instant, in seconds after the traffic's start; rates in bit/s."""
+        by_port = {
+            sample.peer_port: sample.bytes_received
+            for host in sorted({flow.dst for flow in self._plan.flows})
+            for sample in sockets.sample_sockets(self._netns(host), families_of(self._plan.flows))
+        }
+        rates_bps: dict[int, float] = {}
+        for flow in self._plan.flows:
+            last_t_s, last_bytes = self._received.get(flow.sport, (0.0, 0))
+            now_bytes = by_port.get(flow.sport, last_bytes) + sum(
+                by_port.get(sport, 0) for sport, *_ in subflows.get(flow.flow, ())
+            )
+            if t_s > last_t_s:
+                rates_bps[flow.flow] = (now_bytes - last_bytes) * 8 / (t_s - last_t_s)
+            self._received[flow.sport] = (t_s, now_bytes)
+        classes = self._means("hops", rates_bps)
+        event = {"event": "goodput", "t_s": round(t_s, 3), "classes": classes}
+        return (
+            event
+            if self._kind == "hops"
+            else event | {"groups": self._means(self._kind, rates_bps)}
+        )
+
+    def _means(self, kind: GroupKind, rates_bps: Mapping[int, float]) -> dict[str, int]:
+        """The mean of each group's flows, by its label; that of a class by its number of hops."""
+        means = {}
+        for label, flows in self._plan.groups[kind].items():
+            mine = [rates_bps[flow.flow] for flow in flows if flow.flow in rates_bps]
+            if mine:
+                key = label.removesuffix("-hop") if kind == "hops" else label
+                means[key] = round(sum(mine) / len(mine))
+        return means

@@ -19,8 +19,7 @@ from outcast import files, handed_in
 from outcast.engines import pinned
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
-from outcast.engines.kernel.enclosed import enclose, link_or_copy
-from outcast.engines.kernel.programs import Programs
+from outcast.engines.kernel.enclosed import Programs, enclose, link_or_copy
 from outcast.engines.root import cache as roots
 from outcast.engines.workshop import temporary
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError

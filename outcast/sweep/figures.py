@@ -1,9 +1,10 @@
-"""The figures of a sweep: lines with bands, bars with errors, heat map, distribution."""
+"""Figures of a sweep, by their names, of the runs and values that are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,12 +14,13 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 from outcast.analysis.compiled import Array
-from outcast.analysis.statistics import Interval
-from outcast.errors import ConfigError
-from outcast.sweep.dataset import is_compared
+from outcast.analysis.statistics import Interval, Kind
+from outcast.errors import ConfigError, InputError, did_you_mean
+from outcast.sweep import dataset, groups
+from outcast.sweep.dataset import Dataset, is_compared
 from outcast.sweep.groups import Group, grouped, numbers
-from outcast.sweep.labels import Axis, Labels, value_text
-from outcast.sweep.render import heading, scale
+from outcast.sweep.render import Axis, Labels, heading, scale, value_text
+from outcast.sweep.store import SweepDirectory
 from outcast.view.figures.parts import (
     DASHES,
     Bars,
@@ -29,7 +31,7 @@ from outcast.view.figures.parts import (
     draw_shares,
     set_amounts,
 )
-from outcast.view.figures.style import legend_below, log_scale, name_ticks, new
+from outcast.view.figures.style import legend_below, log_scale, name_ticks, new, styled
 from outcast.view.palette import GREY, SERIES, ramp, series_colour
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
@@ -240,3 +242,95 @@ def _labelled(
     others = [*groups[0].at][1:]
     legend_below(figure, ", ".join(map(labels.key, others)))
     return figure
+
+
+OF_GROUPS: Mapping[str, Callable[[Sequence[Group], str, Labels], Figure]] = {
+    "line": line,
+    "bar": bar,
+    "heat": heat,
+}
+FIGURES: Mapping[str, str] = {
+    "line": "a value over the first key, a line for each combination of the other keys",
+    "bar": "the same as bars",
+    "heat": "a value over two keys, as colour and as a number",
+    "cdf": "the share of runs, or of flows, up to each value",
+}
+"""The content of each figure of a sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The part of a sweep that is drawn.
+
+    None as `value` is the first of those that `outcast results` shows. The first key of `by` is
+    along the axis; without any, all swept keys count, and one whose values are amounts is first.
+    Keys of `over` may differ in a group.
+    """
+
+    value: str | None = None
+    by: Sequence[str] = ()
+    where: Sequence[str] = ()
+    center: Kind = "mean"
+    disagreeing: bool = False
+    over: Sequence[str] = ()
+
+
+def chosen(runs: pl.DataFrame, where: Sequence[str], disagreeing: bool) -> pl.DataFrame:
+    """The runs that meet the conditions. Raises ConfigError as `groups.where` does."""
+    kept = groups.where(runs, where)
+    return kept if disagreeing else groups.agreeing(kept)
+
+
+def figure(path: Path, name: str, choice: Choice) -> Figure:
+    """Draws a figure of the sweep in a folder.
+
+    Raises:
+        ConfigError: there is no such figure, column, key or run.
+        InputError: the folder holds no sweep, or no run has finished yet.
+    """
+    if name not in FIGURES:
+        raise ConfigError(
+            f"figure {name}: of a sweep allowed are {', '.join(FIGURES)}"
+            f"{did_you_mean(name, FIGURES)}"
+        )
+    results = dataset.load(path)
+    if not results.runs.height:
+        raise InputError(f"{path}: no run has finished yet")
+    labels = Labels(SweepDirectory(path).read_experiment())
+    keys = list(choice.by) or groups.default_by(results, choice.over)
+    runs = chosen(results.runs, _of_runs(results, choice), choice.disagreeing)
+    groups.pooled(runs, results.keys, keys, choice.over)
+    if name == "cdf":
+        value = choice.value or groups.default_values(results.runs)[0]
+        rows = _rows_with(results, value, choice)
+        with styled():
+            return cdf(rows, keys, value, labels)
+    value = choice.value or groups.default_values(runs)[0]
+    summed = groups.summarize(runs, keys, [value], choice.center)
+    if not choice.by:
+        summed = ordered_first(summed, labels)
+    return of_groups(summed, name, value, labels)
+
+
+def of_groups(summed: Sequence[Group], name: str, value: str, labels: Labels) -> Figure:
+    """Draws `line`, `bar` or `heat` of groups. Raises ConfigError if their keys do not fit it."""
+    with styled():
+        return OF_GROUPS[name](summed, value, labels)
+
+
+def _of_runs(results: Dataset, choice: Choice) -> list[str]:
+    """The conditions that runs meet; others are on flows."""
+    of_runs, of_flows = results.runs.columns, results.flows.columns
+    keys = {text: text.partition("=")[0] for text in choice.where}
+    return [text for text, key in keys.items() if key in of_runs or key not in of_flows]
+
+
+def _rows_with(results: Dataset, value: str, choice: Choice) -> pl.DataFrame:
+    """The chosen runs; or the flows of these, if only the table of flows has the value."""
+    runs, flows = results.runs, results.flows
+    if value in runs.columns or value not in flows.columns:
+        return chosen(runs, choice.where, choice.disagreeing)
+    of_runs = _of_runs(results, choice)
+    kept = chosen(runs, of_runs, choice.disagreeing)
+    of_kept = flows.join(kept.select("run"), on="run", how="semi")
+    return groups.where(of_kept, [text for text in choice.where if text not in of_runs])

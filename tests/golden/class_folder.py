@@ -4,8 +4,7 @@ from pathlib import Path
 
 from outcast.assignment.classes import Class, new_class
 from outcast.assignment.exercise import load_exercise
-from outcast.assignment.folder import Folder
-from outcast.assignment.identity import Key
+from outcast.assignment.folder import Folder, Key
 from outcast.assignment.solve import solve
 from tests.golden.handed_class import GoldenRunner
 

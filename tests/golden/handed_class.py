@@ -12,8 +12,7 @@ import yaml
 from outcast import analysis, experiment
 from outcast.assignment.classes import Class, new_class
 from outcast.assignment.exercise import Exercise, load_exercise
-from outcast.assignment.folder import Folder
-from outcast.assignment.identity import Key
+from outcast.assignment.folder import Folder, Key
 from outcast.assignment.questions import Choice, Effect, Picture, Prediction, Question, Text
 from outcast.experiment import Experiment
 from outcast.plan.make import make_plan

@@ -12,8 +12,7 @@ from outcast import cli
 from outcast.assignment import check, classes, solve
 from outcast.assignment.classes import Class, new_class
 from outcast.assignment.exercise import load_exercise
-from outcast.assignment.folder import Folder
-from outcast.assignment.identity import Key
+from outcast.assignment.folder import Folder, Key
 from outcast.errors import ConfigError, InputError
 from tests.golden.class_folder import EXERCISE, KEY, make_class, submit
 from tests.golden.handed_class import GoldenRunner

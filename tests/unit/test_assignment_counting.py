@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from outcast.assignment import counting, lint
+from outcast.assignment import lint
 from outcast.assignment.exercise import load_exercise
-from outcast.assignment.graded import Evidence, Graded, RunState, Verdict
+from outcast.assignment.graded import Evidence, Graded, RunState, Verdict, chosen
 from outcast.errors import InputError
 from tests.golden.class_folder import EXERCISE
 from tests.golden.handed_class import GoldenRunner
@@ -27,7 +27,7 @@ def handed(
 
 def compared(*graded: Graded) -> list[Graded]:
     """In the order in which they came."""
-    return counting.chosen(graded, range(len(graded)))
+    return chosen(graded, range(len(graded)))
 
 
 def test_two_that_have_nothing_in_common():
@@ -46,7 +46,7 @@ def test_of_a_students_submissions_the_best_counts_and_of_equal_ones_the_first()
 
 def test_the_first_is_so_by_its_date():
     """Not by its place, which the student names."""
-    later, first = counting.chosen([handed("ana", "a"), handed("ana", "b")], [2, 1])
+    later, first = chosen([handed("ana", "a"), handed("ana", "b")], [2, 1])
     assert [later.counts, first.counts] == [False, True]
 
 

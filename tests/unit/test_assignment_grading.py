@@ -14,11 +14,11 @@ from dataclasses import replace
 import pytest
 
 from outcast import cli
-from outcast.assignment import bounded, by_hand, gradebooks, packed, sheets, worker
-from outcast.assignment.bounded import Bounds
+from outcast.assignment import by_hand, gradebooks, packed, sheets, worker
+from outcast.assignment import grade as grading
 from outcast.assignment.classes import Class
 from outcast.assignment.folder import Folder
-from outcast.assignment.grade import grade
+from outcast.assignment.grade import Bounds, grade
 from outcast.assignment.graded import Evidence, Graded
 from outcast.assignment.questions import Marked
 from outcast.errors import BusyError, ConfigError, InputError
@@ -194,12 +194,12 @@ pathlib.Path(sys.argv[1], "result.json").write_text('{"done": true}')
 def test_what_takes_too_long_or_too_much_does_not_stop_the_others(tmp_path, monkeypatch):
     (tmp_path / "bounded_item.py").write_text(BOUNDED)
     monkeypatch.setattr(
-        bounded, "python_module", lambda name: [sys.executable, f"{tmp_path}/{name}.py"]
+        grading, "python_module", lambda name: [sys.executable, f"{tmp_path}/{name}.py"]
     )
     items = [{"sleep_s": 0.0}, {"sleep_s": 600.0}, {"megabytes": 4000}, {"kill": True}]
     began, scratch = time.monotonic(), tmp_path / "scratch"
     scratch.mkdir()
-    found = bounded.each("bounded_item", items, scratch, 4, Bounds(8.0, 1 << 30))
+    found = grading.each("bounded_item", items, scratch, 4, Bounds(8.0, 1 << 30))
     ended = {done.item: done for done in found}
     assert time.monotonic() - began < 40
     assert ended[0].result == {"done": True}
@@ -212,13 +212,13 @@ def test_what_takes_too_long_or_too_much_does_not_stop_the_others(tmp_path, monk
 def test_an_interrupted_grading_ends_its_processes(tmp_path, monkeypatch):
     (tmp_path / "bounded_item.py").write_text(BOUNDED)
     monkeypatch.setattr(
-        bounded, "python_module", lambda name: [sys.executable, f"{tmp_path}/{name}.py"]
+        grading, "python_module", lambda name: [sys.executable, f"{tmp_path}/{name}.py"]
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     items = [{}, *[{"sleep_s": 600.0}] * 5]
     began = time.monotonic()
-    found = bounded.each("bounded_item", items, scratch, 2, Bounds(600.0, 1 << 30))
+    found = grading.each("bounded_item", items, scratch, 2, Bounds(600.0, 1 << 30))
     assert next(found).result
     found.close()
     assert time.monotonic() - began < 30

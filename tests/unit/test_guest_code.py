@@ -12,7 +12,7 @@ import pytest
 
 from outcast.emulation import in_c
 from outcast.engines.guest import code, helpers, world
-from outcast.engines.kernel.programs import Programs
+from outcast.engines.kernel.enclosed import Programs
 from outcast.engines.root.cache import Root
 
 PROGRAMS = {program.name: b"\x7fELF" for program in in_c.IN_GUEST}

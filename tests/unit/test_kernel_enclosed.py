@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from outcast.engines.kernel import enclosed
-from outcast.engines.kernel.enclosed import EnclosedPrograms, enclose
-from outcast.engines.kernel.programs import Programs
+from outcast.engines.kernel.enclosed import EnclosedPrograms, Programs, enclose
 from outcast.errors import CommandError
 from tests.fakes import FakeMachine
 

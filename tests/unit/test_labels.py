@@ -5,7 +5,7 @@ import pytest
 import configs
 from outcast.errors import ConfigError
 from outcast.experiment import load
-from outcast.sweep.labels import Axis, Labels
+from outcast.sweep.render import Axis, Labels
 
 
 def labels(more: str = "") -> Labels:

@@ -8,7 +8,7 @@ import yaml
 
 import outcast
 from outcast import experiment, workflow
-from outcast.assignment import replayed
+from outcast.assignment import evidence
 from outcast.errors import ConfigError, OutcastError
 from outcast.experiment import Network, Source
 from outcast.networks import mininet_options, resolve
@@ -271,7 +271,7 @@ def test_a_submissions_replay_runs_no_code_of_it(foreign, tmp_path):
     directory, trace = foreign
     named = experiment.load_resolved(directory.config)
     with pytest.raises(OutcastError):
-        replayed.Guest().run(named, tmp_path / "replay")
+        evidence.Guest().run(named, tmp_path / "replay")
     assert not trace.exists()
 
 

@@ -14,9 +14,9 @@ from outcast import cli
 from outcast.analysis import statistics
 from outcast.errors import ConfigError
 from outcast.experiment import load
-from outcast.sweep import dataset, draw, groups, render
+from outcast.sweep import dataset, figures, groups, render
 from outcast.sweep.groups import summarize
-from outcast.sweep.labels import Labels
+from outcast.sweep.render import Labels
 from outcast.sweep.store import SweepDirectory
 from tests.golden import fake_run
 from tests.json_files import edit
@@ -268,7 +268,7 @@ def test_a_mean_of_runs_that_were_mostly_not_stationary_is_marked(known, shown, 
     assert told == [(group.stationary, group.tested)] * 2
     labels = Labels(load(configs.find("fig3c")))
     for kind in ("line", "bar"):
-        drawn = draw.of_groups([group], kind, "value", labels)
+        drawn = figures.of_groups([group], kind, "value", labels)
         (axes,) = drawn.axes
         assert [text.get_text() for text in axes.texts] == ["*"] * moves
         assert ("* most runs of this point" in axes.get_xlabel()) == moves

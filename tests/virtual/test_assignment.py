@@ -15,12 +15,11 @@ import pytest
 import yaml
 
 from outcast import analysis, experiment
-from outcast.assignment import packed, replayed
+from outcast.assignment import evidence, packed
 from outcast.assignment.classes import Class, new_class
 from outcast.assignment.exercise import load_exercise
-from outcast.assignment.folder import Folder
+from outcast.assignment.folder import Folder, Key
 from outcast.assignment.graded import Graded
-from outcast.assignment.identity import Key
 from outcast.assignment.marking import mark
 from outcast.engines.root import cache as roots
 from outcast.engines.virtual import world_of
@@ -75,7 +74,7 @@ class Remembering:
         text = experiment.dump(config)
         if text not in self.made:
             self.made.append(text)
-            replayed.Guest().run(config, self.folder / str(len(self.made) - 1))
+            evidence.Guest().run(config, self.folder / str(len(self.made) - 1))
         shutil.copytree(self.folder / str(self.made.index(text)), target)
         return RunDirectory(target)
 

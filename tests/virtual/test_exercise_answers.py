@@ -20,8 +20,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from outcast.assignment.evidence import Guest
 from outcast.assignment.exercise import Exercise, load_exercise, shipped
-from outcast.assignment.replayed import Guest
 from outcast.cli import invoke
 from outcast.records.run import Run
 from outcast.view import report

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from outcast.assignment.documents import Line, Name, Part
 from outcast.assignment.expression import Expression
-from outcast.assignment.parts import Line, Name, Part
 from outcast.errors import InputError
 from outcast.records.run import Run
 

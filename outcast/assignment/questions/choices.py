@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from outcast.assignment.parts import Line, Name
+from outcast.assignment.documents import Line, Name
 from outcast.assignment.questions.base import GAP, Marked, QuestionKind, Right
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from outcast.analysis import statistics
 from outcast.analysis.statistics import Interval
-from outcast.assignment.parts import Name, RunMeasure
+from outcast.assignment.documents import Name, RunMeasure
 from outcast.assignment.questions.base import Marked, QuestionKind, Right
 from outcast.reproduce import measures
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from outcast import files, handed_in
-from outcast.engines.kernel.programs import Programs
+from outcast.engines.kernel.enclosed import Programs
 from outcast.engines.root import files_list
 from outcast.engines.root.cache import Root
 from outcast.engines.workshop import kept

@@ -1,4 +1,4 @@
-"""Programs that run in a root of their own, so that every machine builds with the same compiler.
+"""Programs that compile for the guest, in a root of their own on every machine.
 
 A chroot needs no mount but that of /dev/null, which every user may make in namespaces of their own.
 So an ordinary user can build as root can. See user_namespaces(7) and unshare(1).
@@ -6,14 +6,76 @@ So an ordinary user can build as root can. See user_namespaces(7) and unshare(1)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import stat
+import subprocess
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from outcast.engines.kernel.programs import Programs
+from outcast.emulation.commands import end_with_parent
 from outcast.errors import CommandError, FeatureMissingError, KernelError
+
+_ERROR_LINES = 12
+
+
+class Programs:
+    """Starts programs. An interrupt ends one and all that it started."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> str:
+        """Runs a program to its end. Returns its standard output. Raises CommandError.
+
+        Of our environment, the program gets PATH, HOME and proxies alone.
+        """
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in ("PATH", "HOME") or name.lower().endswith("_proxy")
+        }
+        try:
+            process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env={**kept, "LC_ALL": "C.UTF-8", **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                preexec_fn=end_with_parent,
+            )
+        except FileNotFoundError:
+            raise FeatureMissingError(f"{argv[0]} is missing on this machine") from None
+        lines: list[str] = []
+        last: deque[str] = deque(maxlen=_ERROR_LINES)
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line)
+                last.append(line.strip())
+                if on_line is not None:
+                    on_line(line.rstrip("\n"))
+            status = process.wait()
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if status:
+            raise CommandError(argv, status, " | ".join(last))
+        return "".join(lines)
+
 
 ENVIRONMENT = {
     "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
