@@ -26,11 +26,9 @@ PROBES = [{"from": "h4", "to": "h2", "every": "20ms", "kind": "udp"}]
     "settings",
     [
         {},
-        {"addressing": "ipv6"},
-        {"workloads": UNANSWERED, "probes": PROBES},
-        {"transport": {"mptcp": {"subflows": 2}}},
+        {"addressing": "ipv6", "workloads": UNANSWERED, "probes": PROBES},
     ],
-    ids=["ipv4", "ipv6", "udp", "mptcp"],
+    ids=["tcp", "udp"],
 )
 def test_what_hosts_without_a_flow_to_them_get_counts_too(settings, tmp_path):
     (tmp_path / "net.yaml").write_text(NETWORK, encoding="utf-8")

@@ -8,8 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from outcast import experiment
 from outcast.engines import limits
 from outcast.engines.guest import boot
@@ -57,9 +55,8 @@ def test_a_run_under_a_low_limit_of_open_files(tmp_path):
     assert len(plan.flows) < processes < limits.MARGIN * limits.processes(plan)
 
 
-@pytest.mark.parametrize("limit", [USUAL_OPEN_FILES, 64])
-def test_a_hard_limit_is_refused_before_anything_is_made(limit, tmp_path):
-    target = tmp_path / "run"
+def test_a_hard_limit_is_refused_before_anything_is_made(tmp_path):
+    limit, target = USUAL_OPEN_FILES, tmp_path / "run"
 
     def forbid() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
@@ -95,10 +92,10 @@ boot(Boot(Path({str(found.program)!r}), Path.cwd(),
             text=True,
             check=True,
         ).stdout
-        for script in (":", "ulimit -Sn 1024; ulimit -Ss 1024; ulimit -Sc 0", "ulimit -Sl 64")
+        for script in (":", "ulimit -Sn 1024; ulimit -Ss 1024; ulimit -Sc 0; ulimit -Sl 64")
     ]
     assert "Max open files            1024                 4096" in shown[0]
-    assert shown[1:] == shown[:1] * 2
+    assert shown[0] == shown[1]
 
 
 def test_a_start_that_is_killed_leaves_nothing_that_clean_does_not_know(tmp_path):

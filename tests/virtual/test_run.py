@@ -30,10 +30,7 @@ def run(config: str | Path, target: Path, *settings: str, **options: Any) -> dic
 
 @pytest.mark.parametrize(
     ("queue", "control", "qdisc"),
-    [
-        ("{kind: tbf, limit: 16KB}", "bic", "bfifo"),
-        ("{kind: sfq, limit: 20 packets}", "cubic", "sfq"),
-    ],
+    [("{kind: sfq, limit: 20 packets}", "cubic", "sfq")],
 )
 def test_queues_and_congestion_controls(queue, control, qdisc, tmp_path):
     target = tmp_path / "run"

@@ -1,7 +1,5 @@
 """A receiver that the guest's kernel reads (TCP_SINK) against a program that reads at once."""
 
-import pytest
-
 import outcast
 from outcast.emulation import receivers
 
@@ -42,8 +40,8 @@ while time.monotonic() < end:
 """
 
 
-@pytest.mark.parametrize("link", ["{rate: 1gbit, delay: 0us}", "{rate: 100mbit, delay: 2ms}"])
-def test_tcp_cannot_tell_it_from_a_program_that_reads_at_once(tmp_path, link):
+def test_tcp_cannot_tell_it_from_a_program_that_reads_at_once(tmp_path):
+    link = "{rate: 1gbit, delay: 0us}"
     (tmp_path / "receive.py").write_text(RECEIVE, encoding="ascii")
     (tmp_path / "send.py").write_text(SEND, encoding="ascii")
     path = tmp_path / "sink.yaml"
