@@ -31,7 +31,7 @@ from benchmarks.seen import after_timeouts, held_against
 from outcast.analysis.trace import senders, sums
 from outcast.analysis.trace.causes import CAUSES
 from outcast.analysis.trace.events import EVENTS
-from outcast.analysis.trace.waits import wait_table, within
+from outcast.analysis.trace.sums import wait_table, within
 from outcast.records.run import Run
 
 ROOT = Path(__file__).parents[1]

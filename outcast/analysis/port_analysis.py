@@ -20,7 +20,7 @@ from outcast.analysis.join.join import DEFAULT_MAX_SOJOURN_NS, Joined, JoinOptio
 from outcast.analysis.join.pairs import grouped
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
 from outcast.analysis.measure.queue import Queue, first_bits_ns, of_own, on_wire
-from outcast.analysis.measure.queue_entry import replay_behind
+from outcast.analysis.measure.queue_levels import replay_behind
 from outcast.analysis.measure.tcp import Acks, Resent, RoundTrips, resent, round_trips
 from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError

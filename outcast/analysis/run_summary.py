@@ -15,9 +15,8 @@ from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import throughput_table
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import completion_summary
-from outcast.analysis.measure.fairness_windows import changes, fairness_table
+from outcast.analysis.measure.fairness_windows import changes, fairness_table, more_of
 from outcast.analysis.measure.flows import FlowMeasures, flow_measures
-from outcast.analysis.measure.groups import more_of
 from outcast.analysis.measure.kernel_counts import counted, synchronisation
 from outcast.analysis.measure.limits import FlowSpan, limits
 from outcast.analysis.measure.losses import loss_summary

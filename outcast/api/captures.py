@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from outcast import analysis, files, workflow
 from outcast.analysis import captured
-from outcast.analysis.capture.names import shown_name
 from outcast.analysis.capture.pcap import shared_files
+from outcast.analysis.capture.records import shown_name
 from outcast.api import joining, joins
 from outcast.api.joining import Asked
 from outcast.api.runs import Run

@@ -13,9 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from outcast.analysis.capture.names import shown_name
 from outcast.analysis.capture.pcap import PortCapture, interfaces_of
-from outcast.analysis.capture.records import INTO, OUT_OF
+from outcast.analysis.capture.records import INTO, OUT_OF, shown_name
 from outcast.analysis.measure.estimates import KnownQueue
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.units import MOST_SPAN_NS, parse_rate_bps, parse_size_bytes, parse_time_ns

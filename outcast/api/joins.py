@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from outcast.analysis.capture.copies import remove_few
-from outcast.analysis.capture.grid import grid_ns
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, Columns
-from outcast.analysis.capture.pcap import read_captures, shared_files
+from outcast.analysis.capture.pcap import grid_ns, read_captures, shared_files
 from outcast.analysis.capture.records import OUT_OF
 from outcast.analysis.compiled import Array
 from outcast.analysis.join import identities

@@ -20,7 +20,7 @@ from outcast.analysis import analyze
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.export import captured, comments
 from outcast.analysis.export.captured import PortFiles
-from outcast.analysis.export.pcapng import Writer
+from outcast.analysis.export.packets import Writer
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
 from outcast.records.run_directory import RunDirectory

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from outcast.analysis.capture.grid import grid_ns
+from outcast.analysis.capture.pcap import grid_ns
 
 BEGIN_NS = 1_700_000_000_123_456_789
 

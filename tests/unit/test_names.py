@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.analysis.capture.names import MOST_COLUMNS, shown_name
 from outcast.analysis.capture.pcap import interfaces_of
+from outcast.analysis.capture.records import MOST_COLUMNS, shown_name
 from outcast.api.joins import join_captures
 from outcast.cli import invoke as outcast
 

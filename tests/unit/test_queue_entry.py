@@ -6,7 +6,7 @@ import pytest
 from outcast.analysis.join.join import JoinOptions
 from outcast.analysis.measure.blackout import flow_chains, port_chains
 from outcast.analysis.measure.queue import Event
-from outcast.analysis.measure.queue_entry import replay_behind
+from outcast.analysis.measure.queue_levels import replay_behind
 from outcast.records.flows import QueueRecord
 from outcast.records.interventions import PacketFate
 from tests.golden.packets import P, joined

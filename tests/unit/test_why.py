@@ -13,7 +13,7 @@ from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.tables import write_table
 from outcast.records.trace import Traced, table_name
 from outcast.view.terminal import why
-from outcast.view.terminal.dropped import Dropped, Words
+from outcast.view.terminal.blackouts import Dropped, Words
 from tests import records
 from tests.golden.run_directory import analysed_run, with_records
 from tests.plans import planned

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outcast.analysis.capture.grid import grid_ns
-from outcast.analysis.capture.pcap import PortCapture
+from outcast.analysis.capture.pcap import PortCapture, grid_ns
 from outcast.analysis.compiled import I64, Array, Bool
 from outcast.analysis.join.offsets import (
     RIGHT,

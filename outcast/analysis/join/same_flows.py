@@ -308,8 +308,8 @@ def join_flows(
     `by_said` is positive if the caller says that packets come in at the first, negative if they
     leave there, and 0 if nothing is said.
     """
-    renamed: list[tuple[FlowKey, FlowKey, int]] = []
-    alike = packets = 0
+    packets = 0
+    is_translated = False
     comes_first = _came_first(capture, other, matches, by_said)
     all_rows = _rows_by_flow(capture.columns, [match.flow for match in matches])
     all_others = _rows_by_flow(other.columns, [match.other for match in matches])
@@ -322,16 +322,15 @@ def join_flows(
         packets += rows.size + others.size
         if level.moved:
             _move(other.columns, others, match.moved)
-        alike += _identify(capture.columns, rows, here, name, level)
-        alike += _identify(other.columns, others, there, name, level)
-        if here != there:
-            renamed.append((here, there, rows.size))
+        _identify(capture.columns, rows, here, name, level)
+        _identify(other.columns, others, there, name, level)
+        is_translated |= here != there
         capture.flows[match.flow] = other.flows[match.other] = name
-    text = _note(capture, other, matches, level, renamed)
-    text += f". {packets:,} packets of {len(matches):,} flows are joined by {level.words}"
-    text += ", and named by their hosts' own addresses" if renamed else ""
-    equals = f"; {alike:,} of them have equals, so it can be another one of these that was dropped"
-    return text + (equals if alike else "")
+    change = "addresses are translated between them (NAT)" if is_translated else "packets change"
+    return (
+        f"{capture.port} and {other.port}: {change}. {packets:,} packets of {len(matches):,} flows "
+        f"are joined by {level.words}"
+    )
 
 
 def _rows_by_flow(columns: Columns, flows: Sequence[int]) -> dict[int, I64]:
@@ -377,9 +376,8 @@ def _move(columns: Columns, rows: I64, by: tuple[int, int]) -> None:
     columns.ack[rows[(columns.flags[rows] & ACK) != 0]] -= np.uint32(by[1])
 
 
-def _identify(columns: Columns, rows: I64, old: FlowKey, name: FlowKey, level: Level) -> int:
-    """Gives packets of a flow a new identity. Returns how many have become equal by that."""
-    before = _copies(columns, rows)
+def _identify(columns: Columns, rows: I64, old: FlowKey, name: FlowKey, level: Level) -> None:
+    """Gives packets of a flow a new identity."""
     seed = int.from_bytes(hashlib.blake2b(repr(name).encode(), digest_size=8).digest())
     columns.identity[rows] = _identities(
         np.full(rows.size, seed, np.uint64),
@@ -391,33 +389,3 @@ def _identify(columns: Columns, rows: I64, old: FlowKey, name: FlowKey, level: L
     )
     # It covers what was changed, so it would not agree.
     columns.checksum[rows] = 0
-    return _copies(columns, rows) - before
-
-
-def _copies(columns: Columns, rows: I64) -> int:
-    """How many packets are equal to one before them."""
-    key = _mixed(_mixed(columns.identity[rows], columns.tsval[rows]), columns.tsecr[rows])
-    return rows.size - np.unique(key).size
-
-
-def _note(
-    capture: PortCapture,
-    other: PortCapture,
-    matches: Sequence[Match],
-    level: Level,
-    renamed: Sequence[tuple[FlowKey, FlowKey, int]],
-) -> str:
-    """What the hop changes between two captures."""
-    what = []
-    if renamed:
-        here, there, _ = max(renamed, key=lambda flow: flow[2])
-        what.append(
-            f"addresses are translated between them (NAT), as {here.text} at {capture.port}, which "
-            f"{other.port} has as {there.text}"
-        )
-    if not level.ip_id:
-        what.append("IP ids are not the same")
-    moved = sum(match.moved != (0, 0) for match in matches)
-    if moved:
-        what.append(f"the sequence numbers of {moved:,} flows are moved by a constant each")
-    return f"{capture.port} and {other.port}: {'; '.join(what or ['the ECN bits of TCP differ'])}"

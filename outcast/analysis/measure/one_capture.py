@@ -27,7 +27,7 @@ from outcast.analysis.capture.copies import copies_in
 from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, TCP, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, Array
-from outcast.analysis.join.clocks import MOST_STEPS, STEP_BACK_NS, steps_back
+from outcast.analysis.join.clocks import steps_back
 from outcast.analysis.join.pairs import grouped
 from outcast.analysis.measure.tcp import Acks, round_trips
 from outcast.analysis.measure.throughput import paint, unwrap
@@ -63,22 +63,16 @@ class SeenFlow:
 def seen_flows(capture: PortCapture) -> tuple[list[SeenFlow], list[str]]:
     """The flows of a capture, those with most payload first, and what the reader should know.
 
-    Packets that the file has twice count once. A clock that was set back is set on again.
+    Packets that the file has twice count once.
     """
     remarks = []
     columns = _by_stamps(capture.columns)
     flows = _flows(columns, capture)
-    steps = steps_back(capture)
-    if 0 < steps <= MOST_STEPS:
-        # After a clock was set back, packets are in their order in the file, not by their stamps.
-        mended = _by_stamps(capture.columns._replace(stamp_ns=_set_on(capture.columns.stamp_ns)))
-        as_in_file = _flows(mended, capture)
-        if _disorder(as_in_file) < _disorder(flows):
-            columns, flows = mended, as_in_file
-            remarks.append(
-                f"{capture.path}: its clock was set back, {steps:,} times. Packets count in the "
-                "file's order, and time is taken to have gone on by a usual gap there"
-            )
+    if steps := steps_back(capture):
+        remarks.append(
+            f"{capture.path}: its time stamps go back {steps:,} times, so the clock may have "
+            "stepped: cut the file, `editcap -A START -B STOP FILE NEW`"
+        )
     copies = copies_in(columns)
     if copies.any():
         remarks.append(
@@ -90,24 +84,11 @@ def seen_flows(capture: PortCapture) -> tuple[list[SeenFlow], list[str]]:
     return sorted(flows, key=lambda flow: (-flow.payload_bytes, flow.first_ns, flow.key)), remarks
 
 
-def _set_on(stamps: I64) -> I64:
-    """The stamps as if time had gone on by the median gap where they were set back."""
-    gaps = np.diff(stamps)
-    by_ns = np.where(gaps < -STEP_BACK_NS, int(np.median(gaps)) - gaps, 0)
-    result: I64 = stamps + np.concatenate([[0], np.cumsum(by_ns)])
-    return result
-
-
 def _by_stamps(columns: Columns) -> Columns:
     order = np.argsort(columns.stamp_ns, kind="stable")
     if (np.diff(order) < 0).any():
         return Columns.of(column[order] for column in columns)
     return columns
-
-
-def _disorder(flows: list[SeenFlow]) -> int:
-    """How many segments came late or again."""
-    return sum((flow.late or 0) + (flow.sent_again or 0) for flow in flows)
 
 
 def _flows(columns: Columns, capture: PortCapture) -> list[SeenFlow]:

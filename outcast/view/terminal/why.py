@@ -9,13 +9,13 @@ from outcast.analysis.trace.causes import CAUSES, chain_table
 from outcast.analysis.trace.drops import reason_table
 from outcast.analysis.trace.events import TcpEvents
 from outcast.analysis.trace.senders import read_traced
-from outcast.analysis.trace.waits import wait_table, within
+from outcast.analysis.trace.sums import wait_table, within
 from outcast.errors import ConfigError
 from outcast.records.flows import FlowRecord
 from outcast.records.run import IN_INTERVAL, Run
 from outcast.units import counted
 from outcast.view.terminal import forms
-from outcast.view.terminal.dropped import Words
+from outcast.view.terminal.blackouts import Words
 
 
 def overview(run: Run, form: str, whole: bool = False) -> Iterator[str]:
