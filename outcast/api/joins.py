@@ -227,7 +227,7 @@ def join_files(request: Asked, shared: Collection[Path], *, common: bool = False
     )
     aside = [line for capture in captures.values() for line in remove_few(capture, MOST_SHARE)]
     aside += _keep_common(list(captures.values())) if common else []
-    unit_ns = max((grid_ns(capture.columns.stamp_ns) for capture in captures.values()), default=1)
+    units = {capture.port: grid_ns(capture.columns.stamp_ns) for capture in captures.values()}
     # All that left, by whatever interface, is no queue of its own.
     mixed = {
         capture.port
@@ -264,14 +264,14 @@ def join_files(request: Asked, shared: Collection[Path], *, common: bool = False
     ]
     last = [*silence_remarks(joined, repaired, silent), *left_out(joined, read)]
     lost = [silence.rows for silence in silent]
-    return _measured(request, joined, repaired, unit_ns, mixed, lost, (aside, last))
+    return _measured(request, joined, repaired, units, mixed, lost, (aside, last))
 
 
 def _measured(
     request: Asked,
     joined: Joined,
     repaired: Repairs,
-    unit_ns: int,
+    units_ns: Mapping[str, int],
     mixed: Collection[str],
     lost: Sequence[Array],
     remarks: tuple[Sequence[str], Sequence[str]],
@@ -282,6 +282,8 @@ def _measured(
     captures have nothing. The remarks begin and end with `remarks`, which are about the captures.
     """
     known = KnownQueue(request.rate_bps, request.limit_bytes)
+    coarsest = max(units_ns, key=lambda port: units_ns[port])
+    unit_ns = units_ns[coarsest]
     full = joined.all_left
     least = latency(full, unit_ns - 1)
     of_all = queue.replay(full, least.delay_ns(full))
@@ -294,7 +296,7 @@ def _measured(
         explained[rows] = True
     of_all_explained = np.zeros(len(full.arrivals), np.bool_)
     of_all_explained[slice(None) if joined.whole is None else joined.whole.own] = explained
-    doubtful = Doubtful.of(unit_ns, clocks, least)
+    doubtful = Doubtful.of(unit_ns, coarsest, clocks, least)
     related = relations(joined, replayed, explained)
     alike = dict(alike_remarks(joined))
     at_random = {

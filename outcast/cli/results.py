@@ -76,7 +76,7 @@ def command(
     if columns:
         terminal.echo("\n".join(results.runs.columns))
         return
-    _require_fitting(output, figure, against)
+    _require_fitting(directory, output, figure, against)
     labels = Labels(SweepDirectory(directory).read_experiment())
     names = ("conditions", "by", "over", "disagreeing")
     conditions, by, over, disagreeing = (runs[name] for name in names)
@@ -111,12 +111,18 @@ def command(
         _print(results, chosen, summed, center, against, unmatched, labels, mixed)
 
 
-def _require_fitting(output: Path | None, figure: str | None, against: Path | None) -> None:
+def _require_fitting(
+    directory: Path, output: Path | None, figure: str | None, against: Path | None
+) -> None:
     """Raises ConfigError for options of which one excludes the other."""
     if output is not None and figure is None:
         raise ConfigError("-o: names a figure's file; allowed only together with --figure")
     if figure == "cdf" and against is not None:
         raise ConfigError("--against: a difference has no cdf; allowed are line, bar and heat")
+    if against is not None and against.resolve() == directory.resolve():
+        raise ConfigError(
+            "--against: is the sweep itself, so all differences are 0; allowed is another sweep"
+        )
 
 
 def _print(

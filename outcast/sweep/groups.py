@@ -249,8 +249,14 @@ def remarks_on_intervals(frame: pl.DataFrame) -> list[str]:
             if spans:
                 named = ", ".join(spans[:3]) + (", ..." if len(spans) > 3 else "")
                 lines.append(f"numbers are of {named} of each run ({why}); {whole} of all of it")
-    if "stationary" in frame.columns and (known := frame["stationary"].drop_nulls()).len():
-        lines.append(f"stationary: {int(known.sum())} of {known.len()} runs (docs/steady-state.md)")
+    if "stationary" in frame.columns:
+        known = frame["stationary"].drop_nulls()
+        lines.append(
+            f"stationary: {int(known.sum())} of {known.len()} runs (docs/steady-state.md)"
+            if known.len()
+            else "stationary: not known of any run, as of one with fewer than ten bins "
+            "(analysis.bin; docs/steady-state.md)"
+        )
     return lines
 
 

@@ -308,7 +308,7 @@ def begun(text: str) -> str:
 
 _WORDS = {
     "idle": "was idle for|was hardly used",
-    "elsewhere": "lost elsewhere than",
+    "elsewhere": "lost( from .*)? elsewhere:",
     "host-queue": "its own queue lost",
     "limited": "limited for .* of the time",
     "memory": "TCP lacked memory",

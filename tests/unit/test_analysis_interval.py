@@ -82,7 +82,7 @@ def test_what_is_not_of_the_interval_says_so(together, usual):
     assert (usual.summary.whole_run, together.summary.whole_run) == ("", " from 0 to 0.08 s")
     elsewhere = LossSummary(total=5, bottleneck=2, elsewhere=3, causes={"queue": 2}, ports={})
     (line,) = loss_warnings(elsewhere, "s1-eth1", together.summary.whole_run)
-    assert line.startswith("3 packets were lost from 0 to 0.08 s elsewhere than in the queue of s1")
+    assert line.startswith("3 packets were lost from 0 to 0.08 s elsewhere: ")
     page = report.make(together)
     counted, arrived = together.summary.capture, together.table("packets", whole=True).height
     assert f"{counted.inferred_drops:,} drops were inferred from the whole captures" in page

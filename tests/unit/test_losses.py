@@ -92,8 +92,8 @@ def test_losses_elsewhere_are_told_at_the_top(run, verb):
     assert of_run.ports["s1-eth1"].lost == {"queue": 300, "interface": 2}
     assert of_run.ports["s1-eth1"].elsewhere == 2
     assert result.summary.warnings[0].startswith(
-        "51,412 packets were lost elsewhere than in the queue of s1-eth1, which lost 300: "
-        "s2-eth1 51,406 (queue), h3-eth0 4 (link), s1-eth1 2 (interface)"
+        "51,412 packets were lost elsewhere: s2-eth1 51,406 (queue), h3-eth0 4 (link), s1-eth1 2 "
+        "(interface). The queue of s1-eth1 lost 300; "
     )
     frame = pl.read_parquet(run.path / "links.parquet")
     assert frame["lost"].to_list() == [302, 51_406, 4, 0]

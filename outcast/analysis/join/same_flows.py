@@ -319,7 +319,7 @@ def join_flows(
         # Hosts keep the addresses that they have at their own port.
         name = replace(came, dst=outgoing.dst, dport=outgoing.dport)
         rows, others = all_rows[match.flow], all_others[match.other]
-        packets += rows.size + others.size
+        packets += max(rows.size, others.size)
         if level.moved:
             _move(other.columns, others, match.moved)
         _identify(capture.columns, rows, here, name, level)

@@ -52,16 +52,18 @@ class KnownQueue:
 class Doubtful:
     """By how much stamps can be wrong, because of their unit or their clocks; None: unknown.
 
-    `hidden` has the outputs whose packets are closer together than that. A constant error of a
+    Stamps of `coarsest` have the largest unit. `hidden` has the outputs whose packets are closer
+    together than that. A constant error of a
     clock is taken away with the least wait only of outputs that were seen to run empty.
     """
 
     unit_ns: int
+    coarsest: str
     clocks_ns: int | None
     hidden: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, unit_ns: int, clocks: Clocks | None, least: Latency) -> Doubtful:
+    def of(cls, unit_ns: int, coarsest: str, clocks: Clocks | None, least: Latency) -> Doubtful:
         """What is doubtful of outputs whose busy times are known."""
         clocks_ns = clocks.shown_error_ns if clocks else 0
         error_ns = max(unit_ns, clocks_ns or 0)
@@ -71,7 +73,7 @@ class Doubtful:
             if sent.packets >= LEAST_BUSY
             and (clocks_ns is None or 2 * error_ns > sent.usual_gap_ns)
         )
-        return cls(unit_ns, clocks_ns, hidden)
+        return cls(unit_ns, coarsest, clocks_ns, hidden)
 
     def remarks(self, joined: Joined, known: KnownQueue) -> tuple[str, ...]:
         """A line for the reader if no rate and limit is estimated because of it."""
@@ -85,7 +87,7 @@ class Doubtful:
         elif self.clocks_ns >= self.unit_ns:
             why = f"clocks are known to within {self.clocks_ns / 1e6:.3f} ms only"
         else:
-            why = f"stamps are multiples of {self.unit_ns / 1e6:.7g} ms"
+            why = f"all stamps of {self.coarsest} are multiples of {self.unit_ns / 1e6:.7g} ms"
         return (
             f"{', '.join(names)}: rate and limit are not estimated, because {why}, and packets "
             "follow one another sooner; times in the switch are as uncertain",

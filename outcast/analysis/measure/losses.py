@@ -102,10 +102,10 @@ def loss_warnings(losses: LossSummary | None, bottleneck: str, when: str = "") -
     if losses is None or losses.elsewhere <= losses.bottleneck:
         return []
     return [
-        # The time comes early, because a screen cuts the line.
-        f"{losses.elsewhere:,} packets were lost{when} elsewhere than in the queue of "
-        f"{bottleneck}, which lost {losses.bottleneck:,}: {where(losses)}. Drops, chains and "
-        f"blackouts are those of {bottleneck} alone (docs/analysis.md, losses)"
+        # The time and the first port come early, because a screen cuts the line.
+        f"{losses.elsewhere:,} packets were lost{when} elsewhere: {where(losses)}. The queue of "
+        f"{bottleneck} lost {losses.bottleneck:,}; drops, chains and blackouts are its alone "
+        "(docs/analysis.md, losses)"
     ]
 
 

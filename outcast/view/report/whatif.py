@@ -51,7 +51,7 @@ def fate(run: Run) -> Element | None:
     rows: list[list[Part]] = [[*row] for row in decided.rows(decision)]
     return section(
         "fate",
-        "When it was decided",
+        "Whether and when it was decided",
         *(element("p", f"{begun(text)}.") for text in decided.sentences(decision)),
         drawn(run, "fate"),
         table(decision.outcome, [*decided.HEADS], rows, numbers_from=0),
