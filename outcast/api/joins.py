@@ -14,7 +14,6 @@ from outcast.analysis.capture.copies import remove_few
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, Columns
 from outcast.analysis.capture.pcap import grid_ns, read_captures, shared_files
 from outcast.analysis.capture.records import OUT_OF
-from outcast.analysis.compiled import Array
 from outcast.analysis.join import identities
 from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out, port_counts
 from outcast.analysis.join.findings import DropRange, Found, RefusedJoin
@@ -49,7 +48,13 @@ from outcast.analysis.measure.random_loss import (
     random_losses,
     relations,
 )
-from outcast.analysis.measure.repairs import repairs, silence_remarks, silences, unrepaired
+from outcast.analysis.measure.repairs import (
+    Silence,
+    repairs,
+    silence_remarks,
+    silences,
+    unrepaired,
+)
 from outcast.analysis.measure.spreads import sojourn_spread
 from outcast.api import joining
 from outcast.api.joining import Asked, parse_addresses, parse_max_sojourn_ns, parse_queue
@@ -263,8 +268,7 @@ def join_files(request: Asked, shared: Collection[Path], *, common: bool = False
         for name in mixed
     ]
     last = [*silence_remarks(joined, repaired, silent), *left_out(joined, read)]
-    lost = [silence.rows for silence in silent]
-    return _measured(request, joined, repaired, units, mixed, lost, (aside, last))
+    return _measured(request, joined, repaired, units, mixed, silent, (aside, last))
 
 
 def _measured(
@@ -273,13 +277,13 @@ def _measured(
     repaired: Repairs,
     units_ns: Mapping[str, int],
     mixed: Collection[str],
-    lost: Sequence[Array],
+    silent: Sequence[Silence],
     remarks: tuple[Sequence[str], Sequence[str]],
 ) -> Join:
     """Measures queues and chains of joined captures, whose stamps have this unit.
 
-    Outputs in `mixed` have packets that left by several interfaces. Of arrivals in `lost` their
-    captures have nothing. The remarks begin and end with `remarks`, which are about the captures.
+    Outputs in `mixed` have packets that left by several interfaces. In `silent` their captures have
+    nothing. The remarks begin and end with `remarks`, which are about the captures.
     """
     known = KnownQueue(request.rate_bps, request.limit_bytes)
     coarsest = max(units_ns, key=lambda port: units_ns[port])
@@ -292,8 +296,8 @@ def _measured(
     longer = [*lost_by_length(joined, replayed)]
     explained = explained_drops(joined, replayed, least.busy, [rows for _, rows in longer])
     ranges = drop_ranges(joined, repaired, replayed, explained)
-    for rows in lost:
-        explained[rows] = True
+    for silence in silent:
+        explained[silence.rows] = True
     of_all_explained = np.zeros(len(full.arrivals), np.bool_)
     of_all_explained[slice(None) if joined.whole is None else joined.whole.own] = explained
     doubtful = Doubtful.of(unit_ns, coarsest, clocks, least)
@@ -346,7 +350,7 @@ def _measured(
             *doubtful.remarks(joined, known),
             *late_remarks(joined, request.max_sojourn_ns),
             *latency_remarks(full, least, known, doubtful, one_clock=clocks is None),
-            *pause_remarks(full, least, doubtful),
+            *pause_remarks(full, least, doubtful, silent),
             *rate_remarks(full, least, doubtful),
             *alike.values(),
             *(loss.sentence for loss in at_random.values()),

@@ -375,3 +375,22 @@ def test_a_stretch_that_an_output_lacks_is_named(share, is_resent, tmp_path):
     assert f"though {len(lost)} packets for it came in and never left" in line
     why = "100 were dropped, because their" if is_resent else "nothing tells whether it lacks them"
     assert f"came in and never left: {why}" in line
+
+
+def test_a_stretch_that_the_capture_of_a_standing_queue_lacks_is_no_pause(tmp_path):
+    """What left meanwhile had come in long before. Some of what came beside it was dropped."""
+    came = [
+        P(40 * n, seq=n, ip_id=n & 0xFFFF, payload=0, sport=5 + n % 7) for n in range(1, 25_000)
+    ]
+    left, free_us = [], 0.0
+    for one in came:
+        if free_us - one.at_us < 2_000 * 53:
+            free_us = max(free_us, one.at_us) + 53
+            left.append(replace(one, at_us=free_us - 53))
+    lacking = [one for one in left if 700_000 < one.at_us < 850_000]
+    rest = [one for one in left if not 700_000 < one.at_us < 850_000]
+    found = _join(tmp_path, came, rest)
+    assert not [line for line in found.remarks if "left for" in line or "at contents" in line]
+    (line,) = (line for line in found.remarks if "nothing from 0.700 to 0.850 s" in line)
+    said = int(line.split("though ")[1].split()[0].replace(",", ""))
+    assert said == pytest.approx(lacking[-1].seq - lacking[0].seq, abs=4)

@@ -64,6 +64,8 @@ _MAGICS = {
     b"\xa1\xb2\x3c\x4d": (True, 1),
 }
 """What pcap files begin with: whether they are big-endian, and the nanoseconds of their unit."""
+LONGEST_BYTES = 1 << 20
+"""Twice what a host hands over at once with BIG TCP (GSO_MAX_SIZE in include/linux/netdevice.h)."""
 
 _COOKED = (COOKED_V1, COOKED_V2)
 INTO, OUT_OF = "in", "out"
@@ -264,6 +266,11 @@ class CaptureFile:
             count, used, error = index(buffer)
             if count:
                 found = buffer._replace(count=count)
+                if (longest := int(found.original[:count].max())) > LONGEST_BYTES:
+                    raise InputError(
+                        f"{self.path}: says that a packet had {longest:,} bytes; allowed are "
+                        f"{LONGEST_BYTES:,}. The file is damaged"
+                    )
                 if np.isin(found.link[:count], _COOKED).any():
                     self._tell_cooked(found)
                 yield found

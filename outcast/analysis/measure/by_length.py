@@ -51,7 +51,8 @@ def lost_by_length(joined: Joined, queue: Queue) -> Iterator[tuple[str, Array]]:
             yield (
                 f"{name}: of {ends}{more} frames of up to {passed:,} bytes passed, and all "
                 f"{longer.size:,} of {least:,} bytes or more were lost. It is a limit of length on "
-                "the way, or a filter by length (a path MTU black hole looks so)",
+                "the way, or a filter by length (a path MTU black hole looks so; so does a policer "
+                "or a small buffer that only short frames pass)",
                 longer,
             )
 

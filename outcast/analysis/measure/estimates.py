@@ -6,7 +6,7 @@ Each estimate that is left out is told in a line, with the reason.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from outcast.analysis.measure.latency import LEAST_BUSY, Latency
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.queue_levels import Capacity, level_within
 from outcast.analysis.measure.random_loss import Relation
+from outcast.analysis.measure.repairs import Silence
 from outcast.errors import UntrustedError
 from outcast.records.captures import QueueEstimate
 
@@ -125,16 +126,26 @@ def service_remarks(joined: Joined) -> Iterator[str]:
             )
 
 
-def pause_remarks(joined: Joined, least: Latency, doubtful: Doubtful) -> Iterator[str]:
-    """A line on each output that stood still while packets waited."""
+def pause_remarks(
+    joined: Joined, least: Latency, doubtful: Doubtful, silent: Sequence[Silence]
+) -> Iterator[str]:
+    """A line on each output that stood still while packets waited, and later sent them."""
     if doubtful.clocks_ns is None:
         return
-    for name, sent, rate in zip(joined.outputs, least.busy, least.rates, strict=True):
-        if not sent.pauses:
+    for output, (name, sent, rate) in enumerate(
+        zip(joined.outputs, least.busy, least.rates, strict=True)
+    ):
+        lacking = [one for one in silent if one.output == output]
+        pauses = [
+            pause
+            for pause in sent.pauses
+            if not any(one.since_ns <= pause.since_ns < one.until_ns for one in lacking)
+        ]
+        if not pauses:
             continue
-        longest = max(sent.pauses, key=lambda pause: pause.time_ns)
+        longest = max(pauses, key=lambda pause: pause.time_ns)
         after_s = (longest.since_ns - int(joined.arrivals.stamp_ns[0])) / 1e9
-        more = f", the longest of {len(sent.pauses):,} such pauses" if sent.pauses[1:] else ""
+        more = f", the longest of {len(pauses):,} such pauses" if pauses[1:] else ""
         yield (
             f"{name}: nothing left for {longest.time_ns / 1e9:.3f} s while {longest.packets:,} "
             f"packets waited, {after_s:.3f} s after the first packet came in{more}"
@@ -305,6 +316,9 @@ def level_remarks(
         here = (joined.egress == output) & ~explained
         contents = queue.found_bytes[lost & here]
         most_blurred = MOST_BLURRED * int((joined.verdict[here] == Verdict.DROPPED).sum())
+        if joined.unknown_share(output):
+            # What came in unseen may have filled it.
+            continue
         if found.confidence < ALL and contents.size > most_blurred and contents.any():
             lines[output] = (
                 f"{joined.outputs[output]}: {contents.size:,} packets were dropped at contents "

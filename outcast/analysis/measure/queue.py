@@ -225,7 +225,8 @@ def of_own(joined: Joined, queue: Queue) -> Queue:
     if joined.whole is None:
         return queue
     own = joined.whole.own
-    place = np.full(queue.found_bytes.size, -1, np.int32)
+    # The last is for events of no packet that takes part.
+    place = np.full(queue.found_bytes.size + 1, -1, np.int32)
     place[own] = np.arange(own.size)
     # The last is for packets whose output is unknown.
     is_known = np.array([joined.shows_content(n) for n in range(len(joined.outputs))] + [False])
@@ -236,7 +237,7 @@ def of_own(joined: Joined, queue: Queue) -> Queue:
         np.where(found_known, queue.found_packets[own], -1).astype(np.int32),
         queue.time_ns[known],
         queue.event[known],
-        np.where(packet >= 0, place[packet], -1).astype(np.int32),
+        place[packet],
         queue.egress[known],
         queue.bytes[known],
         queue.packets[known],

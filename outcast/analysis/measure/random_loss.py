@@ -18,6 +18,7 @@ from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.by_length import has_room
 from outcast.analysis.measure.latency import Busy
 from outcast.analysis.measure.queue import Queue
+from outcast.analysis.measure.queue_levels import capacity
 from outcast.analysis.measure.repairs import Repairs
 
 LEAST_SHARE = 0.5
@@ -33,8 +34,10 @@ SIGMAS = 3.0
 """By so many standard deviations at most an even spread differs from what is expected."""
 
 
-NO_QUEUE = "a policer, a filter, a bad cable or an AQM"
-"""What drops packets whatever the queue holds."""
+NO_QUEUE = "a policer, a filter, a bad cable, an AQM or a queue that drops at its head"
+"""What drops packets whatever they found in the queue."""
+LEAST_LEVEL = 0.95
+"""A level that explains so many drops and passes is that of a queue, however often it is full."""
 
 
 class Relation(Enum):
@@ -95,7 +98,7 @@ def random_losses(
             unknown = "No rate and no limit are"
         told[output] = RandomLoss(
             f"{name}: {seen}, and the data of {again:,} of them were sent again. So no full queue "
-            f"dropped them, but {NO_QUEUE} ({', '.join(inputs)}). "
+            f"dropped what came, but {NO_QUEUE} ({', '.join(inputs)}). "
             f"{unknown} estimated",
             is_idle,
         )
@@ -138,7 +141,9 @@ def _relation(joined: Joined, queue: Queue, output: int, explained: Bool) -> Rel
     if count >= LEAST_EVEN and _is_even(
         queue.found_bytes[joined.egress == output], queue.found_bytes[mine]
     ):
-        return Relation.NONE
+        level = capacity(joined, queue, output, explained)
+        if level is None or level.confidence < LEAST_LEVEL:
+            return Relation.NONE
     return Relation.FULL
 
 

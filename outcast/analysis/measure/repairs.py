@@ -34,9 +34,9 @@ LEAST_LOST = 8
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A time in which nothing left by an output, of what came in meanwhile not even later.
+    """A time in which nothing left by an output, though what should have left then never did.
 
-    `rows` are the arrivals in it.
+    `rows` are the arrivals between the last packet that left before and the first one after it.
     """
 
     output: int
@@ -122,18 +122,22 @@ def _repaired_ns(low: I64, stamp_ns: I64, again: Bool) -> I64:
 def silences(joined: Joined) -> Iterator[Silence]:
     """When an output's capture has nothing, though packets for it came in and never left.
 
-    An output that stands still sends later what had come in meanwhile.
+    An output that stands still sends later what waits, in the order in which it came in.
     """
     departures, stamps = joined.all_left.departures, joined.arrivals.stamp_ns
     for output in range(len(joined.outputs)):
         left_ns = departures.stamp_ns[departures.port == output]
+        known = np.flatnonzero((joined.departures.port == output) & (joined.came_as >= 0))
+        known_ns, came_ns = joined.departures.stamp_ns[known], stamps[joined.came_as[known]]
         gaps = np.diff(left_ns)
         came = np.flatnonzero(joined.egress == output)
         least_ns = max(SILENT_NS, SILENT_GAPS * int(np.median(gaps))) if gaps.size else 0
         for row in np.flatnonzero(gaps > least_ns).tolist():
-            mine = came[slice(*np.searchsorted(stamps[came], left_ns[row : row + 2], "right"))]
-            is_lost = joined.verdict[mine] == Verdict.DROPPED
-            mine = mine[: mine.size if is_lost.all() else int(is_lost.argmin())]
+            before, after = np.searchsorted(known_ns, left_ns[row : row + 2], "right") - (1, 1)
+            first_ns = came_ns[before] if before >= 0 else left_ns[row]
+            last_ns = came_ns[after] if after > before else left_ns[row + 1]
+            mine = came[slice(*np.searchsorted(stamps[came], (first_ns + 1, last_ns)))]
+            mine = mine[joined.verdict[mine] == Verdict.DROPPED]
             if mine.size >= LEAST_LOST and 2 * np.ptp(stamps[mine]) > gaps[row]:
                 yield Silence(output, int(left_ns[row]), int(left_ns[row + 1]), mine)
 
