@@ -169,7 +169,7 @@ MUTATIONS = [
     Mutation("levels: no limit then", "joins",
              "None if output in passed else", "", room="api", tests=("join_hop",)),
     Mutation("levels: what nobody saw come in", "estimates",
-             "below += whole.unseen_at_once(output, in_bytes=level.unit == \"bytes\")", "pass",
+             "below += unseen_at_once(joined.all_left, output,", "below += 0 and (0,",
              tests=("join_service",)),
     Mutation("silence: what waits", "repairs", "came_ns[before] if before >= 0 else left_ns[row]",
              "left_ns[row]", tests=("join_hop",)),

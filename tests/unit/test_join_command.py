@@ -217,7 +217,7 @@ def routed(folder: Path, *, own: bool = False, nat: bool = False, lost_each: int
 def test_a_nat_is_joined_and_named(tmp_path, verb):
     said = verb("join", "--routed", *routed(tmp_path, nat=True))
     assert "A and R: addresses are translated between them (NAT). " in said.err
-    assert "2,400 packets of 2 flows are joined by IP ids, sequence numbers and lengths" in said.err
+    assert "1,200 packets of 2 flows are joined by IP ids, sequence numbers and lengths" in said.err
     assert "forwarded 1200 + dropped 0" in said.out
 
 

@@ -128,7 +128,13 @@ def _recorded_twice(joined: Joined) -> Iterator[Refusal]:
     If an output's capture has them twice too, both copies find their counterpart.
     """
     arrivals = joined.arrivals
-    of_data = np.flatnonzero((arrivals.payload_bytes > 0) & (arrivals.flags > 0))
+    flows = len(joined.flows)
+    low, high = np.full(flows, np.iinfo(np.int64).max), np.zeros(flows, np.int64)
+    np.minimum.at(low, arrivals.flow, arrivals.ip_id)
+    np.maximum.at(high, arrivals.flow, arrivals.ip_id)
+    # Where a host numbers its datagrams, they show it as well as segments do.
+    is_numbered = (arrivals.flags > 0) | (high > low)[arrivals.flow] & (arrivals.ip_id > 0)
+    of_data = np.flatnonzero((arrivals.payload_bytes > 0) & is_numbered)
     fields = [
         getattr(arrivals, name)[of_data].astype(np.int64)
         for name in ("port", "flow", "seq", "ip_id", "payload_bytes", "tsecr", "stamp_ns")
@@ -140,7 +146,7 @@ def _recorded_twice(joined: Joined) -> Iterator[Refusal]:
     if copies > max(MOST_SHARE * of_data.size, 1):
         yield Refusal(
             Reason.UNEXPLAINED,
-            f"{2 * copies:,} of {of_data.size:,} segments that came in are recorded twice, as by a "
+            f"{2 * copies:,} of {of_data.size:,} packets that came in are recorded twice, as by a "
             "mirror of both directions; remove the copies: `editcap -w 0.001 FILE NEW`",
         )
 

@@ -100,23 +100,6 @@ class Whole:
     unseen_share: tuple[float, ...]
     untold_share: tuple[float, ...]
 
-    def unseen_at_once(self, output: int, *, in_bytes: bool) -> int:
-        """The most bytes or packets that waited at once of which nothing shows when they came in.
-
-        Each left within the longest sojourn time that was seen at the output.
-        """
-        rows = np.flatnonzero((self.joined.egress == output) & (self.joined.left_as >= 0))
-        gone = self.joined.left_as[rows]
-        stamps = self.joined.departures.stamp_ns[gone]
-        longest_ns = (stamps - self.joined.arrivals.stamp_ns[rows]).max(initial=0)
-        mine = self.joined.arrivals.port[rows] == self.joined.inputs.index(NO_PORT)
-        order = np.argsort(stamps[mine], kind="stable")
-        times = stamps[mine][order]
-        sizes = self.joined.departures.frame_bytes[gone][mine][order].astype(np.int64)
-        sums = np.append(0, np.cumsum(sizes if in_bytes else np.ones_like(sizes)))
-        before = np.searchsorted(times, times - longest_ns)
-        return int((sums[1:] - sums[before]).max(initial=0))
-
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
@@ -458,3 +441,24 @@ def _interleaved(own: Packets, more: Packets) -> tuple[Packets, I64, I64]:
     place[order] = np.arange(order.size)
     columns = (getattr(both, name)[order] for name in Packets.__slots__)
     return Packets(*columns), place[: len(own)], place[len(own) :]
+
+
+def unseen_at_once(full: Joined, output: int, *, in_bytes: bool) -> int:
+    """The most bytes or packets that waited at once of which nothing shows when they came in.
+
+    Each left within the longest sojourn time that was seen at the output. `full` has all that left.
+    """
+    departures, came_as = full.departures, full.came_as
+    rows = np.flatnonzero(departures.port == output)
+    known = rows[came_as[rows] >= 0]
+    waits_ns = departures.stamp_ns[known] - full.arrivals.stamp_ns[came_as[known]]
+    is_unseen = full.stray[rows] == Stray.UNEXPLAINED
+    if NO_PORT in full.inputs:
+        is_unseen |= (came_as[rows] >= 0) & (
+            full.arrivals.port[came_as[rows]] == full.inputs.index(NO_PORT)
+        )
+    unseen = rows[is_unseen]
+    times_ns, sizes = departures.stamp_ns[unseen], departures.frame_bytes[unseen].astype(np.int64)
+    sums = np.append(0, np.cumsum(sizes if in_bytes else np.ones_like(sizes)))
+    before = np.searchsorted(times_ns, times_ns - waits_ns.max(initial=0))
+    return int((sums[1:] - sums[before]).max(initial=0))

@@ -15,6 +15,7 @@ from outcast.analysis.compiled import Bool
 from outcast.analysis.join.clocks import Clocks
 from outcast.analysis.join.doubts import MOST_SHARE, late_text
 from outcast.analysis.join.join import Joined, Verdict
+from outcast.analysis.join.service import unseen_at_once
 from outcast.analysis.measure.by_length import has_room
 from outcast.analysis.measure.latency import LEAST_BUSY, Latency
 from outcast.analysis.measure.queue import Queue
@@ -343,9 +344,9 @@ def estimate(
     if relation is not Relation.FULL or (level and level.confidence < LEAST_EXPLAINED):
         level = None
     below = level.below if level else None
-    if level and below and (whole := joined.whole):
-        below += whole.unseen_at_once(output, in_bytes=level.unit == "bytes")
-        below = None if whole.untold_share[output] else below
+    if level and below:
+        below += unseen_at_once(joined.all_left, output, in_bytes=level.unit == "bytes")
+        below = None if joined.whole and joined.whole.untold_share[output] else below
     return QueueEstimate(
         port=joined.outputs[output],
         rate_bps=None if rate is None else rate.bps,

@@ -65,6 +65,7 @@ class Busy:
         runs: how many times it began to send without a pause.
         usual_gap_ns: how far apart packets leave: the median of all, or the mean of those that
             waited, if these are closer; 0 if there are no two.
+        usual_bps: the median of the rates of single packets that waited; 0 if none did.
         pauses: when it stood still, which is no part of `time_ns`.
     """
 
@@ -74,12 +75,14 @@ class Busy:
     runs: int
     packets: int
     usual_gap_ns: int
+    usual_bps: float = 0.0
     pauses: tuple[Pause, ...] = ()
 
     def rate(self, unit_ns: int = 0) -> Rate | None:
-        """The rate at which the output sends; None if too few packets waited to tell.
+        """The rate at which the output sends; None if too few packets waited, or too shortly.
 
-        Stamps are multiples of `unit_ns`, so the time of each run can be wrong by as much.
+        Stamps are multiples of `unit_ns`, so the time of each run can be wrong by as much. A
+        capture that lacks packets makes the mean too low, but not the usual packet's rate.
         """
         time_ns = self.time_ns
         if self.count < LEAST_BUSY or not time_ns.sum():
@@ -89,8 +92,12 @@ class Busy:
         parts = time_ns[self.bits > 0] / self.bits[self.bits > 0]
         bps = float(self.bits.sum() / time_ns.sum() * 1e9)
         error = 2 * float(np.std(parts)) / len(parts) ** 0.5 * bps * bps / 1e9
-        error += bps * min(unit_ns * self.runs / int(time_ns.sum()), 1.0)
-        return Rate(bps, bps - error, bps + error)
+        of_stamps = unit_ns * self.runs / int(time_ns.sum())
+        if of_stamps > UNSTEADY:
+            return None
+        error += bps * of_stamps
+        usual = self.usual_bps if abs(self.usual_bps - bps) <= UNSTEADY * bps else bps
+        return Rate(bps, min(bps - error, usual), max(bps + error, usual))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +153,15 @@ def busy(joined: Joined, egress: int, delay_ns: I64) -> Busy:
         waited[1:] &= gaps <= longest_ns
     part = rows[waited] * RATE_PARTS // max(len(departures), 1)
     bits, time_ns = np.zeros(RATE_PARTS, np.int64), np.zeros(RATE_PARTS, np.int64)
-    np.add.at(bits, part, 8 * _sent(departures.frame_bytes[rows], waited, gaps))
-    np.add.at(time_ns, part, gaps[waited[1:]])
+    sent, times = _sent(departures.frame_bytes[rows], waited, gaps), gaps[waited[1:]]
+    np.add.at(bits, part, 8 * sent)
+    np.add.at(time_ns, part, times)
+    usual_bps = float(np.median(8e9 * sent / times.clip(min=1))) if times.size else 0.0
     count, runs = int(waited.sum()), int((waited[1:] & ~waited[:-1]).sum())
     usual = int(np.median(gaps[:: 1 + gaps.size // GAPS_SAMPLED])) if gaps.size else 0
     if count >= LEAST_BUSY:
         usual = min(usual, int(time_ns.sum()) // count)
-    return Busy(bits, time_ns, count, runs, rows.size, usual, pauses)
+    return Busy(bits, time_ns, count, runs, rows.size, usual, usual_bps, pauses)
 
 
 def _pauses(stamps: I64, there_ns: I64, first_ns: I64, longest_ns: int) -> tuple[Pause, ...]:
