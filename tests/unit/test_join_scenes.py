@@ -84,7 +84,7 @@ def test_stamps_of_whole_milliseconds_tell_no_rate(tmp_path):
     result = joined(tmp_path, {name: coarse(file) for name, file in scene.files.items()})
     assert scenes.drops_at(result, "R") == {**scene.drops, "R": 0}
     assert all(one.rate_bps is None and one.limit_unit is None for one in result.estimates)
-    assert any("because stamps are multiples of 1 ms" in text for text in result.remarks)
+    assert any("are multiples of 1 ms" in text for text in result.remarks)
 
 
 def test_sojourn_times_that_the_queue_cannot_have_are_refused(tmp_path):
@@ -181,7 +181,9 @@ def test_a_few_records_that_are_there_twice_are_no_drops(tmp_path, name):
     for now, then in zip(after.estimates, before.estimates, strict=True):
         # A record that is there twice counts as service.
         assert (now.rate_bps or 0) == pytest.approx(then.rate_bps or 0, rel=1e-6)
-        assert (now.limit_at_least, now.limit_below) == (then.limit_at_least, then.limit_below)
+        # It waits unseen, too.
+        assert now.limit_at_least == then.limit_at_least
+        assert (now.limit_below or 0) >= (then.limit_below or 0)
 
 
 def test_points_of_a_path_without_a_common_flow_are_no_switch(tmp_path):
