@@ -1,4 +1,4 @@
-"""The analysis of joined captures: what a run's analysis computes, as far as captures tell it.
+"""The analysis of joined captures: what a run's analysis computes and captures show.
 
 No configuration, no counter and no sample is known of foreign captures. Hop counts, congestion
 controls, the queues' settings and the kernels' counts stay unknown. So do timeouts, because what
@@ -39,7 +39,7 @@ from outcast.records.flows import BottleneckRecord, FlowRecord, QueueRecord, Tra
 from outcast.records.run_directory import RunDirectory
 
 _BINS = 200
-"""About so many bins show a capture over time, in round numbers of nanoseconds."""
+"""About how many bins show a capture over time, in round numbers of nanoseconds."""
 
 
 def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Found) -> Analysis:

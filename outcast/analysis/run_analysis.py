@@ -62,7 +62,7 @@ class Analysis:
         interval: what the summary covers: goodput, packets, drops and what TCP did.
         all_active: whether that is shorter than the duration, because flows start or end within it.
         is_asked: whether `analysis.from` or `analysis.to` asks for that interval.
-        remarks: why the interval is not what was asked for.
+        remarks: why the interval is not what was requested.
         windows_from_ns: from when all flows are active and windows count; None if they never are.
         sockets, port_samples: what was sampled while the flows ran; None without samples.
         whole: joined captures before they were parted by outputs; None for a run.
@@ -102,7 +102,7 @@ class Analysis:
 
     @property
     def plan(self) -> Plan | None:
-        """The plan of the run; None for joined captures, which do not tell."""
+        """The plan of the run; None for joined captures, which do not show it."""
         return self.directory.read_plan() if self.directory.plan.exists() else None
 
     def link_rate(self, port: str, first_bps: int) -> LinkRate:
@@ -189,7 +189,7 @@ def _join(directory: RunDirectory, manifest: Manifest, counters: Counters) -> Jo
 def _requested_interval(
     since: Instant | None, until: Instant | None, together: Interval | None, whole: Interval
 ) -> tuple[Interval | None, tuple[str, ...]]:
-    """The interval that is asked for, cut to the duration, and why it is another one."""
+    """The interval that is requested, cut to the duration, and why it is another one."""
     given = [instant for instant in (since, until) if instant is not None]
     if not given:
         return None, ()

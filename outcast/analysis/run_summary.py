@@ -104,7 +104,7 @@ def _groups(
     analysis: Analysis, goodput: Groups, more: Callable[[Sequence[FlowRecord]], dict[str, Any]]
 ) -> tuple[Groups, dict[str, dict[str, Any]]]:
     """Every group with what it did besides goodput; and what each class did, by its hops."""
-    # Nobody tells the least RTO of captures' senders.
+    # The least RTO of captures' senders is not known.
     told = analysis.manifest.tells_senders
     unknown = {} if told else dict.fromkeys(("timeouts_seen", "halted_s"))
     groups: Groups = {
@@ -176,7 +176,7 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
             mine = counts & (joined.arrivals.port == index)
             of_port = chains.ingress == index
             lengths = chains.drops[of_port]
-            # If a port feeds two bottlenecks, the output's name tells its entries apart.
+            # If a port feeds two bottlenecks, the output's name is a part of its entries' names.
             key = name if name not in drops else f"{name}>{port.record.egress}"
             drops[key] = PortDrops(
                 packets=int(mine.sum()),

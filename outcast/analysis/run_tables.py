@@ -151,7 +151,7 @@ _FLOW_COLUMNS: store.Columns[_FlowRow] = {
     "timeouts": (pl.Int64, lambda row: row.counts["timeouts"]),
     "retransmissions_seen": (pl.Int64, "did.tcp.retransmissions"),
     "spurious_seen": (pl.Int64, "did.tcp.spurious"),
-    # Nobody tells the least RTO of captures' senders.
+    # The least RTO of captures' senders is not known.
     "timeouts_seen": (pl.Int64, lambda row: row.did.tcp.timeouts if row.tells_senders else None),
     "halted_s": (pl.Float64, lambda row: row.did.tcp.halted_s if row.tells_senders else None),
     "rtt_p50_ns": (pl.Int64, "did.rtt_p50_ns"),

@@ -32,7 +32,7 @@ _MOST_NAMED = 20
 """The most flows or ports that a message lists."""
 
 AROUND_BLACKOUT_NS = 1_000_000
-"""So much before a blackout and after it is shown if nothing else is asked for."""
+"""So much before a blackout and after it is shown if nothing else is requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ def _within(source: Source, from_ns: int, to_ns: int) -> pl.Expr:
 
 
 def _ports(table: pl.LazyFrame) -> list[str]:
-    """The ports that `--port` takes: of a packet dropped, the output is none."""
+    """The ports that `--port` takes: a dropped packet has no output."""
     forwarded = table.filter(text("verdict") == "forwarded")
     return sorted({*_values(table, text("ingress")), *_values(forwarded, text("egress"))})
 
@@ -331,7 +331,7 @@ def _of_flow(table: pl.LazyFrame, flow: str) -> pl.Expr:
 
 
 def _to_destination(source: Source, wanted: str) -> pl.Expr:
-    """Returns the condition for rows to a destination. Raises ConfigError if there is none."""
+    """Returns the condition for rows to a destination. Raises ConfigError if nothing went there."""
     hosts = {}
     if source.run is not None:
         hosts = {flow.dst: flow.dst_ip for flow in source.run.manifest.flows}

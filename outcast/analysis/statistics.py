@@ -35,7 +35,7 @@ _SEED = 1
 class Interval:
     """The mean, geometric mean or median of several runs, with its 95 % confidence interval.
 
-    The value is None without runs; bounds are for fewer than two runs, or where there is none.
+    The value is None without runs; bounds are None for fewer than two runs.
     """
 
     n: int
@@ -89,7 +89,7 @@ def as_ratio_of_means(values: Sequence[float], rivals: float | None) -> list[flo
     A run's ratio of goodputs runs away where one side gets nearly nothing, so a mean of logarithms
     hangs on the runs that starve most: 29.8 where the means over runs are 11.5 apart. Here both
     sides are averaged first, and a side that got one segment counts as nearly nothing. All runs
-    share the same link, so a run's value tells both sides' shares. The spread is the jackknife's
+    share the same link, so a run's value gives both sides' shares. The spread is the jackknife's
     (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 11): these are its
     pseudo-values.
 
@@ -113,7 +113,7 @@ def as_ratio_of_means(values: Sequence[float], rivals: float | None) -> list[flo
 def estimate(values: Sequence[float], kind: Kind = "mean", limits: Limits = UNLIMITED) -> Estimate:
     """The central value of a sample. Its interval does not go beyond the limits.
 
-    Raises ValueError if a geometric mean is asked for and not all values are above zero.
+    Raises ValueError if a geometric mean is requested and not all values are above zero.
     """
     sample = _transformed(values, kind)
     if not sample.size:

@@ -42,7 +42,7 @@ _COMPARED = (
 def require_tables(directory: RunDirectory, where: str) -> None:
     """Requires a run's captures, and tables that are what its captures give.
 
-    `outcast analyze` makes tables anew, perhaps of another version. So where one has another hash
+    `outcast analyze` makes tables again, perhaps of another version. So where one has another hash
     than the manifest says, the captures are analysed once more.
 
     Raises InputError: a capture was not kept, a table is missing or is another one. The error
@@ -122,7 +122,7 @@ def pack(
     Args:
         directory: the run directory.
         file: the zip file to write. A file of this name is replaced.
-        captures: `keep`, or `hashes`, by which a replay can still tell whether it is equal.
+        captures: `keep`, or `hashes`, by which a replay can still show whether it is equal.
         license_url: where the license stands under which you give the archive away.
 
     Raises:

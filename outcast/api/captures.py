@@ -51,7 +51,7 @@ def save(join: Join, directory: str | os.PathLike[str]) -> Run:
 
 
 def again(directory: RunDirectory, manifest: CapturesManifest) -> Run:
-    """Joins the captures of a folder anew, and writes everything that follows.
+    """Joins the captures of a folder again, and writes everything that follows.
 
     Raises InputError if a capture is missing, or has another content than it had.
     """

@@ -25,7 +25,7 @@ class Executed:
     Attributes:
         status: its exit status; negative for the signal that ended it, as in `subprocess`.
         stdout, stderr: what it wrote.
-        crash: the signal that ended it, and where as far as the guest's kernel tells; or None.
+        crash: the signal that ended it, and where, if the guest's kernel says it; or None.
     """
 
     status: int
@@ -54,7 +54,7 @@ def exec_in(
         host: where it runs; None is the topology's first host.
         deadline_s: how long the command may take, by the engine's clock.
         on_output: is given what the command writes, as it comes; then the result has none of it.
-        progress: whether to tell that the kernel is built first, or why the realtime engine runs.
+        progress: whether to say that the kernel is built first, or why the realtime engine runs.
 
     Raises:
         ConfigError: the network cannot be built, or has no such host.

@@ -65,7 +65,7 @@ def provide_mininet(progress: bool | None = None) -> None:
 
 
 def _make(progress: bool | None) -> None:
-    """Runs the script of this checkout. Raises FeatureMissingError where there is none, or fails.
+    """Runs the script of this checkout. Raises FeatureMissingError where it is missing or fails.
 
     Its lines go to standard error, where the user sees how far it is.
     """

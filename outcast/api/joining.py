@@ -96,7 +96,7 @@ def _ports_of(path: Path) -> tuple[dict[str, Path], dict[str, Path], dict[str, P
 
 
 def require_interfaces(captures: Collection[PortCapture], shared: Collection[Path]) -> None:
-    """Raises ConfigError if a port of a file that several have is none of its interfaces."""
+    """Raises ConfigError if a port of a file that several have is not one of its interfaces."""
     for capture in captures:
         if capture.path in shared and not capture.records:
             counts = interfaces_of(capture.path)

@@ -98,7 +98,7 @@ def absolute_search_paths() -> Iterator[None]:
 
 
 def pool_of(jobs: int | None, scheduler: str | None) -> Pool:
-    """The pool of a Dask scheduler's workers, or of so many processes here; None is one a core.
+    """The pool of a Dask scheduler's workers, or of processes here; None is one a core.
 
     Raises as `outcast.sweep.dask_pool.connect`.
     """

@@ -173,7 +173,7 @@ def _others(
     changes: Mapping[str, Interventions],
     first: Manifest,
 ) -> list[tuple[str, str]]:
-    """The finished runs that are not those asked for, each with the reason."""
+    """The finished runs that are not those requested, each with the reason."""
     whys = (
         (name, _why_another(directory.run(name).read_manifest(), changes[name], first))
         for name in sorted(finished)
@@ -182,7 +182,7 @@ def _others(
 
 
 def _why_another(made: Manifest, change: Interventions, first: Manifest) -> str | None:
-    """Why a finished run is not the one asked for; None if it is."""
+    """Why a finished run is not the requested one; None if it is."""
     if archives.made_by(made) != archives.made_by(first):
         return "made by another kernel or root than the run"
     before = made.interventions

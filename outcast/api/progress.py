@@ -1,4 +1,4 @@
-"""Who is told how a run, a sweep or a kernel's build goes on."""
+"""Progress of a run, a sweep or a kernel's build, and who gets it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_shown(progress: bool | None) -> bool:
-    """Returns what was asked for; None asks for progress on a terminal and in a notebook only."""
+    """Returns what was requested; None asks for progress on a terminal and in a notebook only."""
     if progress is not None:
         return progress
     console = PlainConsole(stderr=True)
@@ -59,7 +59,7 @@ def of_sweep(progress: bool | None) -> Iterator[Observer]:
 
 @contextmanager
 def of_count(progress: bool | None, what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Gives what to call after each of so many pieces of work, which `what` names."""
+    """Gives what to call after each piece of work, which `what` names."""
     console = PlainConsole(stderr=True)
     done = count(1)
     if is_shown(progress) and console.is_jupyter:

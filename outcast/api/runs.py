@@ -36,8 +36,8 @@ class Execution:
         duration_s: how long it took, by the engine's clock.
         ended_by: `itself`; `run`: a server at the run's end, a client that took too long; `limit`:
             its own limit of time.
-        output: what it wrote to standard output, as far as it was kept.
-        errors: what it wrote to standard error, as far as it was kept.
+        output: what was kept of its standard output.
+        errors: what was kept of its standard error.
         crash: how a signal ended it, and where as far as the kernel tells; None if none did.
     """
 
@@ -243,7 +243,7 @@ def open_run(directory: str | os.PathLike[str]) -> Run:
 def analyze(directory: str | os.PathLike[str]) -> Run:
     """Repeats what follows a run's captures: its tables, summary, figures and report.
 
-    Joined captures in a folder of their own are joined anew.
+    Joined captures in a folder of their own are joined again.
 
     Raises InputError where the folder is no run's, or its captures are missing or broken.
     """

@@ -20,7 +20,7 @@ from outcast.records.trace import table_name
 from outcast.view.report import NAME as REPORT
 
 DEFAULT_EVENTS = (*OF_WHY, "tcp:tcp_probe", "qdisc:qdisc_enqueue", "qdisc:qdisc_dequeue")
-"""`outcast why` needs these, and those that tell of segments received and of queues."""
+"""`outcast why` needs these, and those of segments received and of queues."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def trace(
 
     Args:
         source: a run directory, or an archive.
-        events: tracepoints as `tcp:tcp_probe`; None records what tells of queues and of TCP.
+        events: tracepoints as `tcp:tcp_probe`; None records those of queues and of TCP.
         directory: a new or empty folder for the run made again, which an archive needs; None adds
             the tables to the run directory.
         allow_programs: as in `replay`.
@@ -93,7 +93,7 @@ def trace(
         if directory is None:
             _put_in_place(RunDirectory(target).trace, RunDirectory(path).trace)
             if (path / REPORT).exists():
-                # The report has lanes of what the events tell.
+                # The report has lanes of what the events show.
                 runs.open_run(path).write_report()
     where = path if directory is None else target
     recorded = _recorded(RunDirectory(where))

@@ -56,7 +56,7 @@ class Contents:
 def collect(directory: RunDirectory, captures: Captures) -> Contents:
     """Chooses the files of a finished run.
 
-    Tables, figures and pages may be newer than the run, because other verbs make them anew. Any
+    Tables, figures and pages may be newer than the run, because other verbs make them again. Any
     other file has to be as the run left it.
 
     Raises InputError if it is no finished run, or a file of the run was changed or removed.
@@ -82,7 +82,7 @@ def collect(directory: RunDirectory, captures: Captures) -> Contents:
 def require_unchanged(directory: RunDirectory) -> verify.Differences:
     """What differs from a run's manifest. Raises InputError if what it wrote changed or is missing.
 
-    Tables, figures and pages may have changed, because other verbs make them anew.
+    Tables, figures and pages may have changed, because other verbs make them again.
     """
     differences = verify.differences(directory, directory.read_manifest())
     for names, what in (

@@ -62,7 +62,7 @@ def command(source: Path, selection: Selection, whole: bool, form: str, **option
 
     Rows are in the order of arrival. Times count from the start of the traffic in a run, from the
     first packet with payload in joined captures, and from the first packet in a table; without a
-    unit they are in ms where shown, and in seconds where asked for.
+    unit they are in ms where shown, and in seconds where given.
     """
     from dataclasses import replace
 

@@ -50,9 +50,9 @@ class Engine(Protocol):
 
 
 def require_compiler(experiment: Experiment, plan: Plan, *, start_afterwards: bool = False) -> None:
-    """Raises FeatureMissingError where a program of ours is needed and there is no C compiler.
+    """Raises FeatureMissingError where a program has to be compiled and there is no C compiler.
 
-    `start_afterwards` says that flows are told their start once they have connected, as in real
+    `start_afterwards` says that flows get their start once they have connected, as in real
     time.
     """
     if shutil.which("cc") is not None:

@@ -32,7 +32,7 @@ _LINE_CHARACTERS = 400
 
 
 class ProcessMark(BaseModel, frozen=True):
-    """A process, told apart from a later one with the same number.
+    """A process, which is another than a later one with the same number.
 
     `start_ticks` is its start time since boot, in clock ticks (proc(5), stat, field 22).
     """
@@ -42,7 +42,7 @@ class ProcessMark(BaseModel, frozen=True):
 
     @classmethod
     def of(cls, pid: int) -> ProcessMark:
-        """The mark of a living process. Raises ProcessLookupError where there is none."""
+        """The mark of a living process. Raises ProcessLookupError where it has ended."""
         ticks = _start_ticks(pid)
         if ticks is None:
             raise ProcessLookupError(pid)
@@ -99,7 +99,7 @@ def _own(folder: Path) -> Path:
 
 
 def lock_file(folder: Path, name: str) -> int:
-    """A descriptor of a file to lock, in a folder of ours. Raises ConfigError, or OSError."""
+    """A descriptor of a file to lock, in the ledger's folder. Raises ConfigError, or OSError."""
     return os.open(_own(folder) / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
@@ -228,7 +228,7 @@ def begin(tell: Callable[[str], None] = lambda text: None) -> Entry:
 
 
 def tell_undone(done: list[str], tell: Callable[[str], None]) -> None:
-    """Tells in one line what was done about what killed runs left, if anything was."""
+    """Gives `tell` one line on what was done about what killed runs left, if anything was."""
     if done:
         tell(f"left by a killed run: {shortened('; '.join(done), _LINE_CHARACTERS)}")
 

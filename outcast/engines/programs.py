@@ -43,7 +43,7 @@ def require(experiment: Experiment, sees: World | None) -> None:
     """Checks that every program and every file of the configuration is there.
 
     Raises:
-        ConfigError: a file is missing, is none that can be copied, or the files are too large.
+        ConfigError: a file is missing, cannot be copied, or the files are too large.
         FeatureMissingError: a program is missing, or the guest would not see it.
     """
     for index, program in enumerate(experiment.programs):

@@ -263,7 +263,7 @@ def _alone() -> Iterator[None]:
 def _scratch_place() -> Path:
     """A folder for temporary files in which no other user can exchange what root makes.
 
-    Raises FeatureMissingError: there is none from which programs can run.
+    Raises FeatureMissingError: programs can run from no such folder.
     """
     tried = []
     for place in dict.fromkeys([Path(tempfile.gettempdir()), *_SCRATCH_PLACES]):

@@ -59,7 +59,7 @@ def folder() -> Path | None:
 
 @functools.cache
 def installed() -> Guest | None:
-    """The content of the installed package; None if there is none.
+    """The content of the installed package; None without one.
 
     Raises InputError: its record is damaged.
     """
@@ -80,7 +80,7 @@ def part_of(kind: str, key: str) -> Part | None:
 
 
 def misfit(kind: str, key: str) -> str:
-    """Says what would fit instead of the installed package; empty if that has it, or is none."""
+    """Says what would fit instead of the installed package; empty if that fits, or without one."""
     guest = installed()
     if guest is None or part_of(kind, key) is not None:
         return ""
@@ -124,7 +124,7 @@ def provide(target: Path) -> bool:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks an archive of ours, as scripts/guest/wheel.py packs it, into an empty folder."""
+    """Unpacks an archive as scripts/guest/wheel.py packs it, into an empty folder."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_LOG)
     with (
         archive.open("rb") as stream,

@@ -62,7 +62,7 @@ class VirtualEngine:
     def __init__(
         self, kernel: Kernel | None = None, interventions: Interventions | None = None
     ) -> None:
-        """An engine. Without an earlier run's kernel, it boots the one that is asked for."""
+        """An engine. Without an earlier run's kernel, it boots the one that is requested."""
         self._earlier = kernel
         self._interventions = interventions
 
@@ -198,7 +198,7 @@ def _require_done(directory: RunDirectory, reader: EventReader, result: GuestRes
 
 
 IPV6_ON = "ipv6.disable=0"
-"""The guest's kernel is told this where hosts have IPv6 addresses (patch 0023)."""
+"""The guest kernel's option where hosts have IPv6 addresses (patch 0023)."""
 
 
 def _why(reader: EventReader) -> str:

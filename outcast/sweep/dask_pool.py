@@ -69,7 +69,7 @@ def connect(address: str) -> DaskPool:
 
     Raises:
         FeatureMissingError: if Dask is not installed.
-        ConfigError: if the address is none.
+        ConfigError: if the address is malformed.
         RunError: if no scheduler answers.
     """
     try:
@@ -85,7 +85,7 @@ def connect(address: str) -> DaskPool:
     except (OSError, TimeoutError, ValueError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RunError(f"--scheduler {address}: no scheduler of Dask answers: {why}") from None
-    # A lost connection is told in one line of ours. Dask would print tracebacks beside it.
+    # The pool says in one line that a connection is lost. Dask would print tracebacks beside it.
     for name in ("distributed", "distributed.client", "distributed.core", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return DaskPool(client, fingerprint())

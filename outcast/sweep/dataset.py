@@ -7,7 +7,7 @@ The groups of `analysis.compare` have a column that names them (`bbr over cubic`
 `trusted` is `capture.trusted`. `run_flows.parquet` begins with the same columns up to the swept
 keys; the columns of flows.parquet follow.
 
-`wall_s` is left out because it only tells how fast the machine was, and the manifests have it. So
+`wall_s` is left out because it only shows how fast the machine was, and the manifests have it. So
 the same sweep gives the same tables, however often it was interrupted and wherever it ran.
 """
 
@@ -51,7 +51,7 @@ class Dataset:
 
 
 def load(path: Path) -> Dataset:
-    """A sweep's dataset. It is built anew if a run was made or analysed since it was written.
+    """A sweep's dataset. It is built again if a run was made or analysed since it was written.
 
     Raises InputError if the folder does not hold a sweep, or a result cannot be read.
     """

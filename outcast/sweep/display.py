@@ -15,7 +15,7 @@ _MOST_NAMED = 2
 
 
 class Display:
-    """Shows what the scheduler tells it (see `outcast.sweep.scheduler.Observer`)."""
+    """Shows the scheduler's news (see `outcast.sweep.scheduler.Observer`)."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""Figures of a sweep, by their names, of the runs and values that are asked for."""
+"""Figures of a sweep, by their names, of the runs and values that are requested."""
 
 from __future__ import annotations
 

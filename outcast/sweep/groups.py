@@ -37,7 +37,7 @@ class Cell:
 class Group:
     """Runs that have the same values at the keys by which they are grouped; `at` has both.
 
-    Of the `tested` ones, so many were `stationary`; in a comparison, of both sweeps together.
+    How many of the `tested` ones were `stationary`; in a comparison, of both sweeps together.
     """
 
     at: dict[str, Any]
@@ -266,7 +266,7 @@ def summarize(
     """The averages of every group, the groups in the order of their first run.
 
     Raises ConfigError if a column is missing or holds no numbers, or if a geometric mean is
-    asked for and a value is not above zero.
+    requested and a value is not above zero.
     """
     groups = []
     for at, rows in grouped(frame, by):

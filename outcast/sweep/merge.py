@@ -110,7 +110,7 @@ def _require_new(target: Path) -> None:
 
 
 def _why(name: str, shards: Sequence[SweepDirectory]) -> str:
-    """The name of a missing run, and why it failed or is damaged where a shard tells."""
+    """The name of a missing run, and why it failed or is damaged where a shard says that."""
     for shard in shards:
         if (failure := shard.failures().get(name)) is not None:
             return f"{name} (failed: {failure.kind}: {failure.message})"

@@ -66,7 +66,7 @@ def of_sweep(whole: Experiment, folder: Path) -> OwnFiles:
 
 
 def _below(folder: Path, file: Path) -> Path | None:
-    """A file's path below a folder; None if it is elsewhere or has a name of ours."""
+    """A file's path below a folder; None if it is elsewhere or has a name that outcast uses."""
     if not file.is_relative_to(folder) or file == folder:
         return None
     path = file.relative_to(folder)

@@ -59,8 +59,8 @@ class Collected:
 def collect(directory: SweepDirectory, whole: int | None, captures: contents.Captures) -> Collected:
     """Chooses the files of a sweep.
 
-    So many runs go in whole, all for None; `captures` says whether these have captures, or only
-    hashes.
+    The number of runs that go in whole, all for None; `captures` says whether these have captures,
+    or only hashes.
 
     Raises InputError: a run is missing or was changed, or a file that the sweep needs stands
     outside of the folder.
@@ -205,7 +205,7 @@ def compare(
         rows = [_rows(each, name) for each in (before, now)]
         values += len(rows[0])
         differing += _unequal(name, *rows)
-    # A value that differs from both is told once.
+    # A value that differs from both is listed once.
     once = {(each.run, each.key): each for each in differing}
     return Compared(captures, values, tuple(once.values()))
 

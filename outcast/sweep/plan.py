@@ -33,7 +33,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a sweep; `told` counts the points of which something is told before the runs."""
+    """The plan of a sweep; `told` counts the points with a warning before the runs."""
 
     experiment: Experiment
     runs: tuple[Run, ...]
@@ -108,7 +108,7 @@ def plan_sweep(source: Source, choose: Callable[[Planned], EngineName]) -> Plan:
         experiment, engine, needed_bytes = checked[key]
         seeded = experiment.model_copy(update={"seed": point.seed})
         runs.append(Run(point, seeded, engine, needed_bytes))
-    # The points have their networks, and the sweep's own configuration is none of them.
+    # The points have their networks, and the sweep's own configuration is no point.
     topology = whole.topology
     if isinstance(topology, OwnTopology):
         whole = whole.model_copy(update={"topology": topology.built(None, None)})

@@ -31,7 +31,7 @@ _THREAD_SETTINGS = [
 def started(
     argv: Sequence[str], folder: Path, threads: int, wrapper: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:
-    """Starts a process of ours, which ends when we do, even if we are killed.
+    """Starts a process, which ends with this one, even if this one is killed.
 
     What it says goes to `stderr` in the folder. Its analysis uses `threads` threads.
     """

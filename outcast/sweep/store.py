@@ -178,7 +178,7 @@ def _is_of_a_run(name: str) -> bool:
 def other_key(directory: RunDirectory, requested: Experiment) -> str | None:
     """The first key in which a run differs from what is asked; None where it is that run.
 
-    The manifest tells that a run is whole, but not that it stands in the right folder. And a file
+    The manifest shows that a run is whole, but not that it is in the right folder. And a file
     with the network can be another one on the machine that made it.
 
     Raises InputError: the run's configuration cannot be read.
@@ -192,7 +192,7 @@ def other_key(directory: RunDirectory, requested: Experiment) -> str | None:
 
 
 def _of_run(tried: Experiment, engine: EngineChoice) -> dict[str, Any]:
-    """The facts that tell runs apart. Files have no folders in it, because a run has copies."""
+    """The facts in which runs differ. Files have no folders in it, because a run has copies."""
     resolved = tried.resolved(candidates(engine)[0])
     tree = _without_folders(resolved).model_dump(mode="json", by_alias=True)
     tree["topology"].pop("path", None)
@@ -206,7 +206,7 @@ def _of_run(tried: Experiment, engine: EngineChoice) -> dict[str, Any]:
 def why_not_finished(
     directory: RunDirectory, requested: Experiment, *, hashes: bool = True
 ) -> str | None:
-    """Why a folder does not hold the finished run that is asked for; None if it does."""
+    """Why a folder does not hold the finished run that is requested; None if it does."""
     if wrong := problems(directory, hashes=hashes):
         return wrong[0]
     try:
@@ -258,7 +258,7 @@ def opened(
 ) -> Iterator[SweepDirectory]:
     """Opens a sweep's folder for us alone until the block ends. Removes what a killed sweep left.
 
-    `note` is told what was removed. The user's files in `own` are kept in the folder.
+    `note` gets what was removed. The user's files in `own` are kept in the folder.
 
     Raises:
         ConfigError: if the folder holds something and `resume` is false, or if it holds a sweep of
@@ -278,7 +278,7 @@ def opened(
 def locked(path: Path, note: Callable[[str], None] = lambda text: None) -> Iterator[SweepDirectory]:
     """Opens a store for runs for us alone until the block ends. Removes what a killed process left.
 
-    `note` is told what was removed.
+    `note` gets what was removed.
 
     Raises:
         ConfigError: if the folder cannot be made, or holds something else.

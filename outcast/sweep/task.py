@@ -107,7 +107,7 @@ class Ended:
 
 
 def load_executor(name: str) -> Executor:
-    """The function that `module:function` names. Raises ConfigError if there is none."""
+    """The function that `module:function` names. Raises ConfigError if it does not exist."""
     module, _, function = name.partition(":")
     try:
         executor: Executor = getattr(importlib.import_module(module), function)

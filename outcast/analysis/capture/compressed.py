@@ -23,7 +23,7 @@ class _Stepwise(io.RawIOBase):
     """Reads a stream of one or more compressed parts, of which each needs a decompressor.
 
     The libraries' own readers of streams give nothing of the last step of a file that is cut off
-    (gzip), or do not tell it from one that ends (zstd).
+    (gzip), or do not see that (zstd).
     """
 
     def __init__(self, stream: IO[bytes], new: Callable[[], Any]) -> None:

@@ -32,7 +32,7 @@ def copies_in(columns: Columns, within_ns: int = COPIED_WITHIN_NS) -> Bool:
 def remove_few(capture: PortCapture, most_share: float) -> list[str]:
     """Takes copies of TCP segments out of a capture if they are few, and says how many they were.
 
-    More are told by the join, which is refused then. Stretches of a large capture are looked at
+    The join finds more, and is refused then. Stretches of a large capture are looked at
     first, because copies are spread over it.
     """
     columns = capture.columns

@@ -75,7 +75,7 @@ def _decode(
     last_row = -1
     last_hash: Scalar = np.uint64(0)
     looks_inside = tunnels.size > 0
-    # Most packets are not in a tunnel, which is told here without a call.
+    # Most packets are not in a tunnel, which this finds without a call.
     may_carry = np.zeros(256, np.bool_)
     for number in (4, 17, 41, 47, 60):
         may_carry[number] = True
@@ -393,7 +393,7 @@ class Decoder:
         }
 
     def reserve(self, packets: int) -> None:
-        """Makes room for so many packets, before any is there."""
+        """Columns of this length, before any packet is there."""
         if not self.filled:
             self.columns = Columns.empty(max(packets, self.columns.stamp_ns.size))
 

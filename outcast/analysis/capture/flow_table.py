@@ -53,7 +53,7 @@ class Flows(NamedTuple):
         return self._replace(rows=rows, slots=slots)
 
     def macs(self) -> list[int]:
-        """The source MAC address of each flow's first packet, by row; 0 where there is none."""
+        """The source MAC address of each flow's first packet, by row; 0 where it is missing."""
         macs: list[int] = self.rows[: int(self.used[0]), SOURCE_MAC].tolist()
         return macs
 

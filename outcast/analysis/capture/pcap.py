@@ -22,7 +22,7 @@ from outcast.errors import InputError
 MOST_EXPECTED = 1 << 26
 """Room is made for at most this many packets at once, because a sparse file can claim any size."""
 MOST_CUT = 1_000_000
-"""If so many packets at the beginning of a file have no whole headers, none is taken to have."""
+"""If this number of packets at a file's begin have no whole headers, none is taken to have."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class PortCapture:
         options_cut: packets whose TCP options were captured only in part.
         steps_back: how often the stamps went back, as they do when the clock is set back.
         cut_short: whether a file ended inside a record.
-        macs: for each flow, the source MAC address of its first packet; 0 where there is none.
+        macs: for each flow, the source MAC address of its first packet; 0 where it is missing.
         others: the frames of `not_ip`, `cut` and `unwanted`, if they were to be kept.
     """
 
@@ -139,7 +139,7 @@ class _Reading:
     """A capture while it is read.
 
     Attributes:
-        records: packets read, of the one interface if only one is asked for.
+        records: packets read, of the one interface if only one is requested.
         bounds: the times of the first and the last packet of the file, of any interface.
     """
 
@@ -213,8 +213,8 @@ def interfaces_of(path: Path) -> dict[str, int]:
     """The interfaces whose packets a capture holds, by name, and how many packets each has.
 
     pcapng names them by `if_name`. Those without a name, and those of Linux cooked v2, are `if`
-    and their number. Linux cooked v1 tells only whether packets came in or left: its packets are of
-    INTO and OUT_OF. Packets whose capture tells nothing are of "".
+    and their number. Linux cooked v1 says only whether packets came in or left: its packets are of
+    INTO and OUT_OF. Packets whose capture says nothing are of "".
 
     Raises InputError as `read_capture`.
     """
@@ -266,7 +266,7 @@ def _remarks(file: CaptureFile) -> Iterator[str]:
 
 
 def expected_packets(size: int, block: Records) -> int:
-    """How many packets files of so many bytes hold if they go on as their first block does.
+    """How many packets files of this size hold if they go on as their first block does.
 
     Of compressed files it is too low.
     """
@@ -319,13 +319,13 @@ def shared_files(files: Sequence[tuple[str, Path]]) -> set[Path]:
 _SAMPLED = 10_000
 _MOST_GAPS = 2_000
 _FEW = 16
-"""Fewer stamps tell no unit."""
+"""Fewer stamps show no unit."""
 _MUCH = 8
 """A unit is coarser than the file's own by more than this. Otherwise rounding looks like one."""
 
 
 def grid_ns(stamps: I64) -> int:
-    """The largest unit that divides all gaps between stamps, as far as the file's rounding shows.
+    """The largest unit that divides all gaps between stamps, but for the file's rounding.
 
     Ticks need not be whole microseconds: 1/256 s, rounded to these, is 3906250. Where no stamps
     are equal, and gaps are of few lengths or mostly the unit itself, packets were sent at regular

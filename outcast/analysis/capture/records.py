@@ -69,7 +69,7 @@ LONGEST_BYTES = 1 << 20
 
 _COOKED = (COOKED_V1, COOKED_V2)
 INTO, OUT_OF = "in", "out"
-"""In place of names of interfaces, what Linux cooked v1 tells: that a packet came in, or left."""
+"""In place of names of interfaces, what Linux cooked v1 says: that a packet came in, or left."""
 
 _COOKED_V1_NAMES = {INTO_NUMBER: INTO, OUT_OF_NUMBER: OUT_OF}
 
@@ -239,7 +239,7 @@ class CaptureFile:
                 name = bytes(source.window[begin : begin + size]).rstrip(b"\0")
                 text = name.decode(errors="backslashreplace")
                 names.append(shown_name(text, blank=f"if{number}"))
-            # Each packet of Linux cooked tells its own.
+            # Each packet of Linux cooked has its own.
             for row in np.unique(interface[~np.isin(link, _COOKED)]).tolist():
                 self._interface(names[row])
             place = {name: number for number, name in enumerate(self.interfaces)}
@@ -286,7 +286,7 @@ class CaptureFile:
                 return
 
     def _tell_cooked(self, records: Records) -> None:
-        """Tells where packets of Linux cooked were captured, as far as each says it."""
+        """Finds where packets of Linux cooked were captured, where they say it."""
         numbers = cooked_interfaces(records)
         for number in np.unique(numbers[numbers >= 0]).tolist():
             name = _COOKED_V1_NAMES.get(number, f"if{number}")

@@ -29,7 +29,7 @@ class PortFiles:
     """A capture: its port, which packets of the port it holds, and its file.
 
     `interface` is that of the file whose packets they are; None takes all. `one_clock` says whether
-    its clock is that of the table, as in runs of ours.
+    its clock is that of the table, as in runs.
     """
 
     port: str

@@ -44,7 +44,7 @@ def with_drops(source: Source, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def comment(row: dict[str, Any], left: bool) -> str:
-    """What became of a packet of the table, told where it came in, or where it `left`.
+    """What became of a packet of the table, said where it came in, or where it `left`.
 
     The row has the columns of `with_drops`, and `limit_bytes` and `limit_packets` of its output.
     """

@@ -261,7 +261,7 @@ def require_no_step_back(capture: PortCapture, left_rows: Array) -> None:
 def _units_ns(captures: Sequence[PortCapture]) -> list[int]:
     """The unit of each capture's stamps.
 
-    Few stamps tell none. If they fit the coarsest unit of the others, it is theirs too.
+    Few stamps show none. If they fit the coarsest unit of the others, it is theirs too.
     """
     units = [max(grid_ns(capture.columns.stamp_ns), STAMP_NS) for capture in captures]
     coarsest = max(units)

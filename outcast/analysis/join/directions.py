@@ -1,4 +1,4 @@
-"""Which way the packets of each capture go, told by where they are seen.
+"""Which way the packets of each capture go, by where they are seen.
 
 A host is behind a port of the switch, or behind several of equal paths (a bond, ECMP). Its packets
 come in there, and leave by other ports. So it suffices to find out behind which ports each address
@@ -44,7 +44,7 @@ CAME, LEFT, UNTOLD, ASIDE = 0, 1, 2, 3
 from its own destination."""
 
 WINDOWS = 64
-"""Into so many stretches of time the common packets of two captures are cut, because clocks may
+"""The number of parts into which common packets of two captures are cut, because clocks may
 drift apart by more than a sojourn time."""
 
 
@@ -75,7 +75,7 @@ class Directions:
         return int(self.counts[capture][self.ways[capture] == way].sum())
 
     def why_untold(self, index: int, capture: PortCapture) -> str:
-        """Why nothing tells which way the untold packets of a capture go, and what is missing."""
+        """Why nothing shows which way the untold packets of a capture go, and what is missing."""
         count: Counter[tuple[str, str]] = Counter()
         for row in np.flatnonzero(self.ways[index] == UNTOLD).tolist():
             first, second = sorted((capture.flows[row].src, capture.flows[row].dst))
@@ -94,7 +94,7 @@ def tell(
     said: Sequence[int | None],
     longest_ns: int,
 ) -> Directions:
-    """Tells the directions of all captures of a switch's ports.
+    """Finds the directions of all captures of a switch's ports.
 
     `said` has for each CAME or LEFT if the caller says that it is of an input or of an output only,
     else None. No packet stays in the switch for longer than `longest_ns`.
@@ -289,7 +289,7 @@ def _balance(at: I32, later: I64, back_at: I32, back_later: I64) -> float:
 
 def _way(flow: FlowKey, home: int, known: int | None, places: Mapping[str, tuple[int, ...]]) -> int:
     """Which way a flow goes at a port; `known` is that of all its flows, if it has one."""
-    # A packet from its own destination is forged (a LAND attack), and tells nothing.
+    # A packet from its own destination is forged (a LAND attack), and shows nothing.
     if is_group(flow.dst) or flow.src == flow.dst:
         return ASIDE
     if known is not None:

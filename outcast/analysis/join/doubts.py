@@ -24,7 +24,7 @@ from outcast.analysis.join.places import ELSEWHERE
 MOST_SHARE = 0.01
 """If more than this share of packets is unexplained, the join is refused."""
 FEW = 64
-"""So many packets may have been queued when a capture began or ended."""
+"""The packets that may have been queued when a capture began or ended."""
 COPIED_WITHIN_NS = 100_000
 """Equal segments that come in within so short a time are one that was recorded twice. A sender that
 repeats data waits for a round trip, and gives the packet another IP id."""

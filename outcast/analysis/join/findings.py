@@ -52,7 +52,7 @@ class Reason(StrEnum):
     CLOCKS = "clocks"
     """No single offset and drift of each clock makes the captures agree."""
     DIRECTION = "direction"
-    """Nothing tells which way packets go, or which is which."""
+    """Nothing shows which way packets go, or which is which."""
     UNEXPLAINED = "unexplained"
     """Packets left that no capture saw come in, or that are there twice."""
     UNDECIDED = "undecided"

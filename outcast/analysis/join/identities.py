@@ -1,6 +1,6 @@
-"""Flows whose packets a hop changes, and what still tells which packet is which.
+"""Flows whose packets a hop changes, and what still shows which packet is which.
 
-A NAT gives packets other addresses and ports; other hops number IP ids anew, or add a constant to
+A NAT gives packets other addresses and ports; other hops number IP ids again, or add a constant to
 the sequence numbers of a connection (RFC 6528 does so in hosts, firewalls for hosts). Where the
 exact identity finds no packet of a flow, looser ones are tried in turn. If one fits, the flow gets
 one name and one identity in both captures, so that all that follows sees one flow. What fits more
@@ -32,7 +32,7 @@ from outcast.analysis.join.same_flows import (
 )
 
 LEAST = 8
-"""A flow with fewer sampled packets tells nothing by itself."""
+"""A flow with fewer sampled packets shows nothing by itself."""
 MOST_FOUND = 0.05
 """A flow whose packets the exact identity finds up to this share is looked for by looser ones."""
 LEAST_TOLD = 0.01
@@ -44,7 +44,7 @@ class United:
     """What was found.
 
     Attributes:
-        changed: whether a capture was changed, so that it has to be looked at anew.
+        changed: whether a capture was changed, so that it has to be looked at again.
         notes: a line on each two captures and each identity by which flows were joined.
         refusals: a line on each capture with flows that could be one of several.
         unsure: for each capture, its flows that could be one of several. They take no part.
@@ -89,7 +89,7 @@ def unite(
                 continue
             matches, doubtful = matches_by(first, other, level)
             for (flow, other_flow), alike in doubtful.items():
-                # A few packets that are alike do not tell by themselves that there is a NAT.
+                # A few packets that are alike do not show by themselves that there is a NAT.
                 if alike >= FEW or notes or matches:
                     unsure[first.index][flow] = unsure[other.index][other_flow] = True
             if matches:

@@ -9,7 +9,7 @@ TCP outcast paper). docs/join.md states the rules. These decide:
 2. Causality: a packet leaves after it came in, and within `max_sojourn_ns`.
 3. Order: among equal packets, the match is the first one that came in after whatever has left
    already: of the same flow, of the same port (if it is a FIFO), and of any port (by more than the
-   switch is seen to reorder). If there is none, the match is the first one. Where the queue has
+   switch is seen to reorder). Without such, the match is the first one. Where the queue has
    classes, only the order within a flow counts, here and in rule 4.
 4. A packet that never left was dropped if one that came in later left by the same output (later
    by more than the switch is seen to reorder), or if the output was watched long enough after it.
@@ -78,7 +78,7 @@ class JoinOptions:
         release: the captures are not needed any more, so their columns are emptied to save memory.
         watched_ns: the span, on the output's clock, over which the outputs are known to have been
             captured. The span of their packets counts in any case.
-        checksums: whether checksums may tell packets apart. With offloads a switch may complete
+        checksums: whether checksums may identify packets. With offloads a switch may complete
             that of a packet on its way, as Open vSwitch does where its kernel module asks it.
         apart: whether packets pass those of other flows, as in a queue with classes.
         may_be_empty: whether it is no error that nothing left by the outputs.
@@ -228,7 +228,7 @@ def join(
         hop.united.refusals,
     )
     if options.destinations:
-        # Packets of the other direction have told the clocks and are not needed any more.
+        # Packets of the other direction have given the clocks and are not needed any more.
         came, leaving = (
             _only_to(hop.captures, side, options.destinations) for side in (came, leaving)
         )
@@ -291,7 +291,7 @@ def join(
 def _look(
     inputs: Sequence[PortCapture], outputs: Sequence[PortCapture], options: JoinOptions
 ) -> Hop:
-    """Looks through captures for packets that several have, and tells which way flows go."""
+    """Looks through captures for packets that several have, and finds which way flows go."""
     captures = list({id(capture): capture for capture in [*inputs, *outputs]}.values())
     place = {id(capture): index for index, capture in enumerate(captures)}
     ins, outs = ([place[id(capture)] for capture in side] for side in (inputs, outputs))
@@ -325,7 +325,7 @@ def _clocks(hop: Hop, pairs: Pairs, leaving: Sequence[Bool | None], max_sojourn_
     captures = hop.captures
     between, leaving_at = pairs, leaving
     if hop.told is not None and len(hop.inputs) + len(hop.outputs) < 2 * len(captures):
-        # What comes in at outputs and leaves by inputs takes no part, but it tells the clocks.
+        # What comes in at outputs and leaves by inputs takes no part, but it shows the clocks.
         everywhere = range(len(captures))
         came_at, leaving_at = taking_part(hop, everywhere, everywhere)
         between = pair_up(hop.sightings, captures, came_at, leaving_at)

@@ -17,7 +17,7 @@ NEVER = np.iinfo(np.int64).min // 2
 _TELLING, _ALIKE = ("flow", "ip_id", "seq"), ("payload_bytes", "tsval", "tsecr", "flags")
 _STEP = 0x9E3779B97F4A7C15
 MOST_TAGS = 8
-"""By so many bytes frames differ of which a hop added or took VLAN tags."""
+"""The most bytes by which frames differ if a hop adds or takes VLAN tags."""
 
 
 class _Came(NamedTuple):
@@ -246,7 +246,7 @@ def match_changed(
     """Matches packets that were changed on the way; returns the rows of arrivals by what changed.
 
     Nothing equal left, and nothing equal had come in, but all other fields are the same, and no
-    other packet has them. Fields that tell packets apart may differ in one bit.
+    other packet has them. Fields in which packets differ may differ in one bit.
     """
     limits = max_sojourn_ns, tolerance_ns
     rows = {"checksum, flags or length": _match_named(matched, ("flow", "ip_id", "seq"), *limits)}

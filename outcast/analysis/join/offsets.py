@@ -26,7 +26,7 @@ from outcast.analysis.join.pairs import Crossing
 F64 = npt.NDArray[np.float64]
 
 POINTS = 256
-"""Into so many stretches of time bounds are summed up. The tightest of each counts."""
+"""The number of stretches of time in which bounds are summed up. The tightest of each counts."""
 STAMP_NS = 1_000
 """Stamps are whole microseconds in most captures, so a bound can be off by this."""
 MOST_DRIFT = 1e-3
@@ -40,8 +40,8 @@ class Clock:
     """What to add to a capture's stamps: `offset_ns + drift * (stamp - origin_ns)`.
 
     Attributes:
-        low_ns, high_ns: the bounds of the offset; None where there is none.
-        drift_low, drift_high: the bounds of the drift; None where there is none.
+        low_ns, high_ns: the bounds of the offset; None where it is missing.
+        drift_low, drift_high: the bounds of the drift; None where it is missing.
     """
 
     offset_ns: int = 0

@@ -32,7 +32,7 @@ class Packets:
     Attributes:
         stamp_ns: when it was seen, on the clock of the first output.
         frame_bytes: length of the Ethernet frame without its check sequence.
-        payload_bytes, seq, flags: payload above TCP or UDP, and TCP's fields; 0 if there is none.
+        payload_bytes, seq, flags: payload above TCP or UDP, and TCP's fields; 0 without.
         tsval, tsecr: a TCP packet's time stamp, and the one that it echoes; 0 without any.
         tos: IPv4's TOS or IPv6's traffic class; ECN is its two low bits.
     """

@@ -132,7 +132,7 @@ def pair_up(
 ) -> Pairs:
     """The sampled packets that came in at one capture and left by another.
 
-    `came_flows` and `left_flows` tell for each capture and each of its flows whether it came in and
+    `came_flows` and `left_flows` have for each capture and each of its flows whether it came in and
     left there; None if nothing did.
     """
     parts: list[tuple[I32, I32, I32, I32]] = []

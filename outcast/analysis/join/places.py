@@ -1,6 +1,6 @@
 """Behind which ports each address is: from what ports saw of hosts that talk.
 
-`directions` says what tells it, in which order. Ports are equal paths to a host if they share its
+`directions` says what shows it, in which order. Ports are equal paths to a host if they share its
 packets with other ports, but hardly any with each other. What a switch floods is at all of them.
 """
 
@@ -184,7 +184,7 @@ class _Paths:
         """Finds hosts of several conversations that share no port: they are elsewhere.
 
         One conversation may have nearly all packets. If no two ports saw any of them, the port of
-        the host was not captured all the same, and no stamps can tell more.
+        the host was not captured all the same, and no stamps can show more.
         """
         for address, total, passing in self._several():
             is_shared = sum(passing.values()) > total

@@ -30,7 +30,7 @@ from outcast.analysis.join.packets import number_flows
 from outcast.analysis.join.pairs import grouped
 
 SAMPLED = 4_096
-"""So many packets of each flow, its first ones, are compared."""
+"""The number of packets of each flow, its first ones, that are compared."""
 LEAST_FOUND = 0.25
 """A looser identity has to find this share of the sampled packets, because a queue may have dropped
 the others."""
@@ -40,7 +40,7 @@ FEW = 4
 """A flow with fewer common packets is only joined if one of its ends is unchanged, and only by its
 own sequence numbers: those of any two packets differ by some constant."""
 MOST_ALIKE = 8
-"""What so many flows of a capture have in common tells nothing."""
+"""What this number of a capture's flows have in common shows nothing."""
 
 ICMP = (1, 58)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -158,7 +158,7 @@ def _ends(flow: FlowKey) -> int:
 
 
 def _keys(side: Side, level: Level) -> tuple[I64, U64]:
-    """The packets that a level can tell, and their identities: the first of each in each flow."""
+    """The packets that a level identifies, and their identities: the first of each in a flow."""
     columns, flows = side.capture.columns, side.capture.flows
     rows = side.rows[side.wanted[columns.flow[side.rows]]]
     protocols = np.array([flow.protocol for flow in flows], np.int64)
@@ -371,7 +371,7 @@ def _came_first(
 
 
 def _move(columns: Columns, rows: I64, by: tuple[int, int]) -> None:
-    """Takes away what was added to sequence numbers. Without an ACK there is none to correct."""
+    """Takes away what was added to sequence numbers. Without an ACK there is nothing to correct."""
     columns.seq[rows] -= np.uint32(by[0])
     columns.ack[rows[(columns.flags[rows] & ACK) != 0]] -= np.uint32(by[1])
 

@@ -90,7 +90,7 @@ class Whole:
         own, own_left: the rows of the arrivals and of the departures that take part.
         bytes_share, unseen_share: for each output, which share of its bytes takes no part, and of
             which share nothing shows when they came in.
-        untold_share: for each output, of which share of its bytes nothing tells whether they left.
+        untold_share: for each output, of which share of its bytes nothing shows whether they left.
     """
 
     joined: Joined
@@ -146,7 +146,7 @@ def others_of(
 
     `said` is the way of all packets of a capture, where that is known. `sides` are the flows that
     came in and that left there, and take part. None if nothing else left by the outputs. Checksums
-    tell packets apart if they are the same before and behind the hop (`by_checksum`).
+    differ between packets if they are the same before and behind the hop (`by_checksum`).
     """
     joins = []
     for capture, came, left in zip(captures, *sides, strict=True):
@@ -188,7 +188,7 @@ def _ways(
 ) -> Array:
     """Which way each frame that takes no part went.
 
-    A sender is behind one port, which its address tells, or what the capture says.
+    A sender is behind one port, which its address or the capture shows.
     """
     mine = kept[index]
     if told is None or ports.count(capture.port) > 1:

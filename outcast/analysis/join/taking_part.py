@@ -30,7 +30,7 @@ FIRST_TTLS = (64, 128, 255)
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The captures of a hop's ports, each once, and what they tell of its flows.
+    """The captures of a hop's ports, each once, and what they show of its flows.
 
     Attributes:
         inputs, outputs: the places of the captures that are inputs, and that are outputs.
@@ -210,5 +210,5 @@ def _of_router(
     its = {capture.flows[row].src for row in np.flatnonzero(first)} - {flow.src for flow in others}
     got = here & alone & (macs != router_mac) & capture.flows_with(lambda flow: flow.dst in its)
     # Hosts behind a port that was not captured come with a lower TTL, but so near a bridge that
-    # nothing tells them apart: then all that left would be the router's own.
+    # nothing shows which these are: then all that left would be the router's own.
     return own if not own[here].all() else np.zeros_like(own), got & is_sure

@@ -17,10 +17,10 @@ from outcast.analysis.join.places import NEARLY_ALL
 DEFAULT_MAX_SOJOURN_NS = 1_000_000_000
 
 LATE_START_GAPS = 8
-"""If nothing that came in leaves for so many packet times, the output was not watched yet, because
-no queue that drains meanwhile refuses everything."""
+"""If nothing that came in leaves for this number of packet times, the output was not watched yet,
+because no queue that drains meanwhile refuses everything."""
 FEW_CHANGES = 8
-"""A flow moves between paths if its output changes so many times less often than by chance."""
+"""A flow moves between paths if its output changes this many times less often than by chance."""
 
 
 class Verdict(IntEnum):
@@ -74,7 +74,7 @@ def egress_of(matched: Matched, flows: Sequence[FlowKey], outputs: int) -> I8:
     """The output of each arrival: the one it left by, or its flow's, or its destination's.
 
     It is -1 where a flow, or what goes to an address, leaves by several, as by equal paths, and
-    nothing tells by which of them this packet would have left.
+    nothing shows by which of them this packet would have left.
     """
     arrivals, departures, left_as = matched.arrivals, matched.departures, matched.order.left_as
     if outputs == 1:
@@ -110,7 +110,7 @@ def _usual(group: I32, port: I8, groups: int) -> I8:
 def _of_moved_flows(flow: I32, egress: I8, forwarded: Bool, outputs: int) -> None:
     """Fills in the output of drops between packets of their flow that left by the same one.
 
-    That tells it of a flow that moves from one path to another now and then. If its packets are
+    That gives it for a flow that moves from one path to another now and then. If its packets are
     spread over the paths one by one, their outputs change as often as those of a draw.
     """
     rows = np.flatnonzero(np.isin(flow, np.unique(flow[egress < 0])))
@@ -149,7 +149,7 @@ def judge(
 ) -> tuple[I8, I8]:
     """Verdict and note of every arrival, by the rules under "Verdicts" in docs/join.md.
 
-    `watched` tells from when to when each output was captured.
+    `watched` has from when to when each output was captured.
     """
     arrivals, order = matched.arrivals, matched.order
     verdict = np.full(len(arrivals), Verdict.FORWARDED, np.int8)
@@ -239,7 +239,7 @@ def strays(matched: Matched) -> I8:
 
 
 def alike(matched: Matched) -> I64:
-    """The rows of what did not leave that nothing tells from what left before it of its flow.
+    """The rows of what did not leave and looks like what left before it of its flow.
 
     That is equal, and left after it had come in. So it may be the one that did not leave.
     """

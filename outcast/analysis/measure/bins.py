@@ -92,7 +92,7 @@ def throughput_table(analysis: Analysis) -> pl.DataFrame:
 
 
 def _repeated(texts: Sequence[str | None], times: int) -> pl.Series:
-    """Each text so many times in a row. An Enum takes 4 bytes a row, however long the texts are."""
+    """Each text repeated in a row. An Enum takes 4 bytes a row, however long the texts are."""
     kinds = pl.Enum(sorted({text for text in texts if text is not None}))
     rows = np.repeat(np.arange(len(texts)), times)
     return pl.Series(texts, dtype=kinds).gather(rows)

@@ -15,8 +15,8 @@ from outcast.plan.addresses import with_port
 LEAST = 8
 """From fewer packets that passed, or that were lost, nothing is said."""
 LEAST_DIFFERENT = 3
-"""So many different segments or lengths have to be lost, because one may be lost for its content.
-So many times one passed after a loss, or the path was down for a while."""
+"""The fewest different segments or lengths that are lost, because one may be lost for its content.
+It is also how often one passed after a loss; otherwise the path was down for a while."""
 MOST_SHORT = 0.1
 """If more of the short ones are lost too, length alone does not decide."""
 
@@ -60,7 +60,7 @@ def lost_by_length(joined: Joined, queue: Queue) -> Iterator[tuple[str, Array]]:
 def has_room(joined: Joined, queue: Queue, spare: int = 0) -> Bool:
     """Whether each arrival found its output's queue empty, or took it no higher than others did.
 
-    With `spare` there was room for so many more packets, each of them as long as the longest.
+    With `spare` there was space for that many more packets, each as long as the longest.
     """
     level = queue.found_bytes.astype(np.int64) + joined.arrivals.frame_bytes
     longest = int(joined.arrivals.frame_bytes.max(initial=0))

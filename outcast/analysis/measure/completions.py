@@ -116,7 +116,7 @@ def _total(flows: Sequence[Completed], name: str) -> int | None:
 
 
 def _times(flows: Sequence[Completed], low: int, high: float) -> TimesSummary | None:
-    """Completion times of the flows with low <= size < high bytes; None if there is none."""
+    """Completion times of the flows with low <= size < high bytes; None without such flows."""
     mine = [flow for flow in flows if low <= (flow.planned.size_bytes or 0) < high]
     if not mine:
         return None
@@ -125,7 +125,7 @@ def _times(flows: Sequence[Completed], low: int, high: float) -> TimesSummary | 
 
 
 def times_summary(flows: int, times_ns: Sequence[int]) -> TimesSummary:
-    """The distribution of completion times, of so many flows that were to end."""
+    """The distribution of completion times, and how many flows were to end."""
     times_ms = np.array(times_ns).astype(float) / 1e6
     p50, p95, p99 = (
         np.quantile(times_ms, [0.5, 0.95, 0.99]).tolist() if times_ms.size else (None,) * 3

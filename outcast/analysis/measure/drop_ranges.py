@@ -1,7 +1,7 @@
 """Between which numbers the drops are, where the captures lack a few packets.
 
 Captures that lack much are refused (`join/doubts.py`). Where one lacks less, what left without
-having come in, and what seems dropped without a reason, tells how much.
+having come in, and what seems dropped without a reason, show how much.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from outcast.analysis.measure.random_loss import NO_QUEUE
 from outcast.analysis.measure.repairs import Repairs
 
 LEAST_BY_ONE = 0.9
-"""A flow's IP ids count one by one if so many steps are one."""
+"""A flow's IP ids count one by one if this share of steps is one."""
 LEAST_OF_HOST = 0.1
 """Flows with a smaller share of their host's packets are not compared with the others."""
 FEW_UNSEEN = 8
 """So few missing packets count in any case."""
 _SIGMAS = 3.0
-"""The most that a capture lacks is so many standard deviations above the estimate."""
+"""The most that a capture lacks, in standard deviations above the estimate."""
 
 
 def drop_ranges(
@@ -118,7 +118,7 @@ def missing_ids(joined: Joined) -> I64:
     Linux numbers the packets of a TCP socket one by one (include/net/ip.h, ip_select_ident_segs).
     Others number all of a host, so what its other flows sent meanwhile is not missing. Zero for
     flows of other numbers, and for inputs that lack more than MOST_SHARE of their packets and
-    FEW_UNSEEN, because so many were lost on the way to the switch.
+    FEW_UNSEEN, because others were lost on the way to the switch.
     """
     arrivals = joined.arrivals
     of_tcp = np.array([flow.protocol == TCP for flow in joined.flows], np.bool_)
@@ -151,7 +151,7 @@ def _missing_before(joined: Joined, counts: Bool) -> I64:
 
     Where a capture begins late, the output's has packets that left before. The IP ids from the
     first of them to the flow's first packet that was seen to come in are those of the packets that
-    left, and of those that were dropped. A share of the packets that left would not tell, because
+    left, and of those that were dropped. A share of the packets that left would not show it:
     slow start loses more. `counts` says which flows count their packets one by one.
     """
     arrivals, departures = joined.arrivals, joined.departures

@@ -1,6 +1,6 @@
-"""The rate and limit of joined captures' outputs, as far as stamps and clocks tell them.
+"""The rate and limit of joined captures' outputs that stamps and clocks show.
 
-Each estimate that is left out is told in a line, with the reason.
+A line with the reason stands for each estimate that is left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from outcast.records.captures import QueueEstimate
 SLACK_NS = 1_000_000
 """A switch in software holds packets for so long without a queue."""
 FINE_NS = 10_000
-"""Stamps of such a unit tell what a packet found in a queue."""
+"""Stamps of such a unit show what a packet found in a queue."""
 LEAST_COPIED = 8
 CONGESTED = 3
 """ECN's two bits of a packet that met congestion (RFC 3168)."""
@@ -231,7 +231,7 @@ def marked_remarks(joined: Joined) -> Iterator[str]:
 
 
 def alike_remarks(joined: Joined) -> Iterator[tuple[str, str]]:
-    """Outputs of which nothing tells what they dropped, with a line on each."""
+    """Outputs of which nothing shows what they dropped, with a line on each."""
     dropped = joined.verdict == Verdict.DROPPED
     for output, name in enumerate(joined.outputs):
         mine = dropped & (joined.egress == output)
@@ -288,7 +288,7 @@ def level(
     """The level from which on an output dropped most packets; None if nothing shows it.
 
     The least wait may hold the time that a packet itself takes, where that was taken away. Stamps
-    differ from the truth by their unit and by clocks. Drops that are `explained` tell nothing of
+    differ from the truth by their unit and by clocks. Drops that are `explained` say nothing of
     the queue.
     """
     if output in doubtful.hidden or not least.is_known[output]:

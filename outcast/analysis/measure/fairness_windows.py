@@ -1,7 +1,7 @@
 """Jain's index over sliding windows, and how soon it recovers after a flow joins or leaves.
 
 A window counts the flows that are active from its beginning to its end. Windows have the lengths of
-`analysis.windows` that are shorter than the run, in whole bins. If there is none, they are
+`analysis.windows` that are shorter than the run, in whole bins. Without such, they are
 DEFAULT_BINS bins long. They slide by one bin. If the end of the experiment cuts the last bin short,
 that bin is in no window, unless the window is the whole run.
 """

@@ -87,7 +87,7 @@ def tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
         sum(int(getattr(port.resent, name)[rows].sum()) for port, rows in parts)
         for name in ("retransmission", "spurious", "timeout")
     )
-    # Idle time before a timeout counts as far as it lies within the interval.
+    # Of idle time before a timeout, the part within the interval counts.
     halted_ns = sum(
         int(np.minimum(port.resent.halted_ns[rows], port.reached_ns[rows] - begin_ns).sum())
         for port, rows in parts

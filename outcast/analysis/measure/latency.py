@@ -16,9 +16,9 @@ from outcast.analysis.join.join import Joined
 from outcast.analysis.join.service import NO_FLOW, NO_PORT
 
 LEAST_EMPTY = 3
-"""So many packets have to show that an output had run empty, because one can come in a pause."""
+"""The fewest packets that show that an output had run empty, because one can come in a pause."""
 RATE_PARTS = 20
-"""The rate's error is estimated from so many parts of the packets."""
+"""The number of parts of the packets from which a rate's error is estimated."""
 GAPS_SAMPLED = 100_000
 UNSTEADY = 0.03
 """A rate whose error is a larger share of it is the mean of several, and none of them."""
@@ -122,7 +122,7 @@ class Latency:
     is_known: tuple[bool, ...]
 
     def delay_ns(self, joined: Joined) -> I64 | int:
-        """For each arrival, how long it took to its queue, as far as that is known."""
+        """For each arrival, the known part of the time that it took to its queue."""
         if not self.delays_ns.any():
             return 0
         # The last column is that of packets whose output is unknown.
@@ -207,7 +207,7 @@ def _count_empty(joined: Joined, output: int, ns_per_byte: float, least: I64) ->
 
 
 def _tells(joined: Joined) -> Bool:
-    """Which arrivals tell how long packets take: not few that take no part, of a port alone."""
+    """Which arrivals show how long packets take: not few that take no part, of a port alone."""
     if joined.flows[-1:] != (NO_FLOW,):
         return np.ones(len(joined.arrivals), np.bool_)
     ports, outputs = len(joined.inputs), len(joined.outputs) + 1

@@ -3,8 +3,8 @@
 A Linux sender counts for how long it had data under way, and for how much of that the receiver's
 window held it back (tcp_chrono_start in net/ipv4/tcp_output.c; tcpi_busy_time, tcpi_rwnd_limited
 and tcpi_sndbuf_limited of linux/tcp.h). The rest of its time it had nothing to send. For how long
-its own buffer did is told by samples too, because the kernel's clock of that has only a part of it.
-Waits for timeouts are told by the packets.
+its own buffer did comes from samples too, because the kernel's clock of that has only a part of it.
+Waits for timeouts come from the packets.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def utilisation(analysis: Analysis, link: LinkRecord) -> float:
     rate = analysis.link_rate(link.port, link.rate_bps)
     rate_bps = float(rate.mean_bps(np.array([0, span_ns], np.int64))[0])
     # Of frames too short for Ethernet, which TCP sends only without timestamps, the counters
-    # do not tell the number, so what fills them up is not counted.
+    # do not have the number, so what fills them up is not counted.
     wire_bytes = link.bytes + link.overhead_bytes * link.packets
     return wire_bytes * 8 / (rate_bps * span_ns / 1e9) if rate_bps else 0.0
 

@@ -29,7 +29,7 @@ _OF_THE_PORT: tuple[Cause, ...] = ("queue", "failure")
 """Causes that the join sees as drops, if the port is captured."""
 _MOST_NAMED = 3
 _FLOWS_IN_A_QUEUE = 100
-"""So many flows cannot fill a host's queue, which has room for all they may have there."""
+"""The most flows that cannot fill a host's queue, which has space for all they may have there."""
 
 
 def loss_summary(analysis: Analysis) -> LossSummary | None:
@@ -118,7 +118,7 @@ def lost_at_senders(analysis: Analysis) -> list[str]:
     manifest = analysis.manifest
     flows = Counter(record.src for record in manifest.planned_flows)
     others = {*manifest.generated_hosts, *(program.host for program in manifest.programs)}
-    # A queue of the configuration's at a host's port drops as it is told to.
+    # A queue that the configuration has at a host's port drops by its settings.
     own = "queue" in str(manifest.requested.get("links.overrides", ""))
     lines = []
     for whole in analysis.counters.links:

@@ -1,4 +1,4 @@
-"""What one capture alone tells of its flows.
+"""What one capture alone shows of its flows.
 
 A capture sees a flow at one point of its way, which parts it in two: what lies between the sender
 and this point, and what lies beyond. So each number has its limits:
@@ -54,7 +54,7 @@ class SeenFlow:
 
     @property
     def goodput_bps(self) -> float | None:
-        """New data over the time from the first packet to the last one; None if there is none."""
+        """New data over the time from the first packet to the last one; None without new data."""
         if self.new_bytes is None or self.last_ns <= self.first_ns:
             return None
         return self.new_bytes * 8e9 / (self.last_ns - self.first_ns)

@@ -122,7 +122,7 @@ def noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
 def _of_nominal(analysis: Analysis, port: PortAnalysis, gap_ns: float) -> float | None:
     """A gap over the packet time of the port's rate; None where the rate is unknown or changes."""
     queue = port.record.queue
-    # Captures do not tell what a frame takes on their link besides its bytes.
+    # Captures do not show what a frame takes on their link besides its bytes.
     if not queue.rate_bps or analysis.manifest.engine is None:
         return None
     if not analysis.link_rate(port.record.egress, queue.rate_bps).is_constant:

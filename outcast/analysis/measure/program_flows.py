@@ -27,7 +27,7 @@ _WITHOUT_FLOWS = frozenset({"ping", "ping6", "fping", "arping"})
 LEAST_DATA_SHARE = 0.1
 """A direction of a connection with less of the other one's payload carries no data of its own."""
 _EITHER = " or "
-"""Between the names of programs that cannot be told apart."""
+"""Between the names of programs whose flows look the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,7 +267,7 @@ def _with_cleared(joined: Joined, leaving: _Leaving, cleared: Cleared) -> tuple[
 
 
 def switch_latency_ns(joined: Joined, queue: Queue, egress: int) -> int:
-    """The median sojourn time of packets that find the queue empty; 0 if there is none."""
+    """The median sojourn time of packets that find the queue empty; 0 if none does."""
     empty = (queue.found_packets == 0) & (joined.egress == egress) & (joined.left_as >= 0)
     if not empty.any():
         return 0

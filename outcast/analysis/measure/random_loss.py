@@ -31,7 +31,7 @@ UNEVEN = 0.2
 """Senders react to drops, so these may differ by this share too. A full queue drops four times as
 many of those that find most."""
 SIGMAS = 3.0
-"""By so many standard deviations at most an even spread differs from what is expected."""
+"""The most standard deviations by which an even spread differs from what is expected."""
 
 
 NO_QUEUE = "a policer, a filter, a bad cable, an AQM or a queue that drops at its head"
@@ -44,7 +44,7 @@ class Relation(Enum):
     """What an output's drops have to do with what they found in its queue."""
 
     FULL = "full"
-    """They found it fuller than others did, or there are too few to tell."""
+    """They found it fuller than others did, or they are too few."""
     EMPTY = "empty"
     """Most found it empty."""
     NONE = "none"
@@ -159,7 +159,7 @@ def _is_even(found: I32, dropped: I32) -> bool:
     expected = dropped.size * shares
     most = np.maximum(SIGMAS * (expected * (1 - shares)) ** 0.5, UNEVEN * expected)
     # Bursts that begin at an empty queue lose their first packets more often, so only many drops
-    # of those that found much tell of a full queue.
+    # of those that found much show a full queue.
     return bool((drops - expected <= most)[2:].all())
 
 

@@ -29,7 +29,7 @@ SILENT_NS = 50_000_000
 SILENT_GAPS = 20
 """Nothing left for both, in gaps between packets."""
 LEAST_LOST = 8
-"""So many packets have to have come in meanwhile."""
+"""The fewest packets that have to have come in meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def repairs(joined: Joined) -> Repairs:
 
     A drop is due if its flow forwards new data REPAIRED_WITHIN_NS later, and if no earlier copy of
     the data was forwarded. Senders repair in the order of sequence numbers, one loss in a round
-    trip without SACK. So the time begins anew with each repair of earlier data.
+    trip without SACK. So the time begins again with each repair of earlier data.
     """
     arrivals = joined.arrivals
     of_tcp = np.array([flow.protocol == TCP for flow in joined.flows], np.bool_)

@@ -112,7 +112,7 @@ def active_seconds(analysis: Analysis, record: FlowRecord, interval: Interval) -
 
 
 def mice_warnings(analysis: Analysis) -> list[str]:
-    """A line on the mice, with the rule; none if there is none."""
+    """A line on the mice, with the rule; empty without mice."""
     flows = mice(analysis)
     if not flows:
         return []

@@ -6,7 +6,7 @@ Two fields have the order of sending:
 - Linux numbers what a connection sends by the IP id (`ip_select_ident_segs`). So a packet that is
   sent again has another id than before, and a link's duplicate has the same.
 - Without ids, as in IPv6, the time stamp of TCP grows with the sender's clock (RFC 7323). Within a
-  tick of that clock it tells no order. A copy is a duplicate there if it follows closely, because
+  tick of that clock it shows no order. A copy is a duplicate there if it follows closely, because
   a sender hears of a loss by later segments.
 
 Where a capture has neither, what comes late counts as sent again.
@@ -29,7 +29,7 @@ from outcast.analysis.compiled import I64, U8, U16, U32, Array, Bool, compiled, 
 from outcast.analysis.measure.throughput import unwrap
 
 MOST_PIECES = 256
-"""Of a retransmission that joins more lost segments than this, only so many count."""
+"""Of a retransmission that joins more lost segments than this, only this number counts."""
 MOST_SHORT = 2**16 - 1
 CLOSELY = 3
 """So many packets of its flow at most lie between a packet and its duplicate, where no IP id tells
@@ -82,10 +82,10 @@ def _data_sent_twice(low: I64, high: I64, sending: _Sending) -> Bool:
 
 
 class _Sending(NamedTuple):
-    """What tells of the sending of a flow's data packets.
+    """The sending of a flow's data packets.
 
     `number` differs if packets were sent apart; if `closely`, equal ones may have been too.
-    `order` grows with the time of sending, as far as that is known.
+    `order` grows with the time of sending, where that is known.
     """
 
     number: I64

@@ -19,7 +19,7 @@ def service_classes(
 ) -> dict[str, ServiceClassSummary] | None:
     """A port's classes by name, in the order of the configuration; None without classes.
 
-    A packet's class is told by its own DSCP, as the port's filters do it.
+    A packet's class follows from its own DSCP, as by the port's filters.
     """
     points = service_classes_of(analysis.manifest.effective, port.record.egress)
     if not points:

@@ -18,7 +18,7 @@ from outcast.analysis.run_analysis import Interval
 from outcast.records.flows import FlowRecord
 
 PARTS = 10
-"""Into so many equal parts `is_stationary` cuts an interval."""
+"""The number of equal parts into which `is_stationary` cuts an interval."""
 SIGNIFICANT = 0.05
 """The level of the test, on two sides."""
 _LEAST_OF_FAIRNESS = 0.01
@@ -37,7 +37,7 @@ class FlowRates:
 
 
 def rates_in(throughput: pl.DataFrame, duration_ns: int, span: Interval) -> FlowRates | None:
-    """The bins that lie in a span as a whole; None if there is none, or no flow."""
+    """The bins that lie in a span as a whole; None if no bin or no flow does."""
     table = throughput.select("flow", "t", "goodput_bps")
     starts = table["t"].unique().sort().to_numpy()
     edges = np.append(starts, duration_ns)
@@ -110,7 +110,7 @@ def change(rates: FlowRates | None, records: Sequence[FlowRecord]) -> str | None
 def fairness_change(rates: FlowRates | None) -> str:
     """How Jain's index of the ten parts moves, in words; empty if it has no trend.
 
-    Of many flows it tells what the test of each one's share is too weak for.
+    With many flows it shows what the test of each one's share is too weak for.
     """
     if rates is None or rates.goodput_bytes.shape[1] < PARTS:
         return ""

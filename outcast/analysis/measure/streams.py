@@ -138,7 +138,7 @@ def _copied(analysis: Analysis) -> Callable[[Generated], bool]:
 
 
 def copied_warnings(analysis: Analysis) -> list[str]:
-    """A line on the streams of which copies may have come, which no receiver can tell."""
+    """A line on the streams of which copies may have come, which no receiver can see."""
     copied = [
         part.ended.planned.flow
         for part in streams(analysis)

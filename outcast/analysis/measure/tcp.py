@@ -7,7 +7,7 @@ if all its bytes had come in before in packets that were forwarded.
 A *timeout* is a retransmission that no acknowledgement called for. Two conditions must hold:
 
 - The flow was idle for long enough.
-- The echo of the time stamp (RFC 7323) is older than usual by the minimum RTO. It tells how old
+- The echo of the time stamp (RFC 7323) is older than usual by the minimum RTO. It shows how old
   the news was that the sender had heard last. Without time stamps the idle time alone decides.
 
 "Long enough" depends on the minimum RTO:
@@ -48,7 +48,7 @@ from outcast.analysis.measure.sent_again import sent_twice
 from outcast.analysis.measure.throughput import paint, unwrap
 
 LEAST_ACKNOWLEDGED = 3
-"""So many later segments selectively acknowledged prove a loss (tcp_reordering of tcp(7))."""
+"""This number of later segments selectively acknowledged proves a loss (tcp_reordering, tcp(7))."""
 SHORT_RTO_NS = 10_000_000
 """Up to this minimum RTO, the round trip and the tick are a large part of an RTO."""
 
@@ -70,7 +70,7 @@ class Resent:
 def _waits_for_reordering(low: I64, stamp: I64, forwarded: Bool, row: int, most_ns: int) -> bool:
     """Whether one or two segments got through after the copy that was sent before, and lately.
 
-    If no such copy came in here, nothing tells the timers apart.
+    If no such copy came in here, nothing shows which timer it was.
     """
     through = 0
     for i in range(row - 1, -1, -1):
@@ -179,7 +179,7 @@ def _unheard(stamps: I64, tsecr: U32) -> I64:
     """By how much longer than usual each packet's sender had heard nothing, in ns.
 
     A packet echoes the receiver's clock, read when the receiver sent what the sender heard last. It
-    is somewhat old, because packets take time; the packets around it tell how old it usually is.
+    is somewhat old, because packets take time; the packets around it show how old it usually is.
     """
     silence = np.diff(stamps, prepend=stamps[:1])
     echoes = np.flatnonzero(tsecr)
@@ -234,7 +234,7 @@ def _trips(
 
     An entry stays -1 if its delay is unknown. An acknowledgement counts only if it advances,
     and only for the last segment that it covers, as in TCP. `clean` says that a segment was sent
-    once (Karn's rule). An acknowledgement that fills a hole tells nothing, because it waited for
+    once (Karn's rule). An acknowledgement that fills a hole shows nothing, because it waited for
     what was lost or sent again. A selective one is for the segment at the end of its first block,
     if that is beyond all blocks before.
     """

@@ -1,6 +1,6 @@
 """The kernel's events of TCP as tables, of a run that recorded them.
 
-Patch 0011 of the guest's kernel has what Linux's own events do not tell: why a segment is sent
+Patch 0011 of the guest's kernel has what Linux's own events lack: why a segment is sent
 again, when it is held for lost, what the timers do and what keeps a sender from sending.
 """
 
@@ -32,7 +32,7 @@ EVENTS = (*OF_SENDERS, *OF_DROPS)
 _ALSO = ("mptcp:mptcp_retrans",)
 
 SOCKET = ("flow", "sport")
-"""What tells a sending socket: Multipath TCP has several for a flow."""
+"""The fields of a sending socket: Multipath TCP has several for a flow."""
 
 # enum tcp_ca_state (linux/tcp.h)
 OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)

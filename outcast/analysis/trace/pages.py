@@ -70,7 +70,7 @@ class Events:
 
     Attributes:
         order: each event's place among all events of the file, counted from 0. Virtual time stands
-            still while the kernel computes, so only this tells which of two events came first.
+            still while the kernel computes, so only this shows which of two events came first.
         time_ns: when each happened, by the ring buffer's clock.
     """
 

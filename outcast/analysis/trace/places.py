@@ -1,6 +1,6 @@
-"""What tells where in a run an event of the kernel belongs: its node, flow and packet.
+"""Where in a run an event of the kernel belongs: its node, flow and packet.
 
-An event tells of a packet by its addresses, ports, IP identification, sequence number and payload.
+An event names a packet by its addresses, ports, IP identification, sequence number and payload.
 The packets' table has the same of every packet that entered a bottleneck, so the join is exact.
 Where two packets agree in all of it, as a SYN that was sent twice, the one is meant that came in or
 left nearest to the event's time.
@@ -25,7 +25,7 @@ from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.tables import scan_table
 
 IDENTITY = ("ip_id", "seq", "payload")
-"""The columns that tell the packets of a flow apart."""
+"""The columns in which packets of a flow differ."""
 Ends: TypeAlias = tuple[str, int, str, int]
 """Source address and port, destination address and port."""
 
@@ -168,7 +168,7 @@ def read_functions(path: Path) -> Functions:
 
 
 def identity_of(ip_id: Array, seq: Array, payload: Array) -> I64:
-    """What tells the packets of a flow apart, in one word: 16, 32 and 16 bits."""
+    """The fields in which packets of a flow differ, in one word: 16, 32 and 16 bits."""
     parts = (part.astype(np.int64) for part in (ip_id, seq, payload))
     identification, sequence, size = parts
     return sequence << 32 | (identification & 0xFFFF) << 16 | size & 0xFFFF

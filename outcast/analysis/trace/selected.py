@@ -19,7 +19,7 @@ _IN_MEMORY = (
     *("skbaddr", "skaddr", "qdisc", "txq", "rx_sk", "location", "function", "hrtimer", "timer"),
     *("req", "sock_cookie"),
 )
-"""Fields that are addresses of the kernel's memory, which tell nobody anything."""
+"""Fields that are addresses of the kernel's memory, which mean nothing to a reader."""
 
 
 @dataclass(frozen=True, slots=True)

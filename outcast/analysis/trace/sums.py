@@ -106,7 +106,7 @@ def compare(events: TcpEvents, counters: Counters) -> pl.DataFrame:
 BLACKOUT, TAIL, HOLE = "blackout", "tail loss", "hole"
 ELSEWHERE, NOT_LOST = "lost elsewhere", "not lost"
 LEAST_DROPS = 2
-"""A blackout drops at least so many packets of a port in a row, while others get through."""
+"""The fewest packets of a port that a blackout drops in a row, while others get through."""
 
 
 def wait_table(

@@ -239,7 +239,7 @@ def _port_and_host(
 def _flow_and_packet(
     events: Events, known_by: Mapping[str, Texts], places: Places, seen_ns: I64
 ) -> tuple[I64, I64]:
-    """The flow and the packet of each event; -1 where there is none."""
+    """The flow and the packet of each event; -1 where it has no such."""
     none = np.full(events.order.size, -1, np.int64)
     source, destination = known_by.get("saddr"), known_by.get("daddr")
     ports = [_whole(events.columns.get(name)) for name in ("sport", "dport")]
@@ -274,7 +274,7 @@ def _flow_and_packet(
 
 
 def _whole(column: Column | None) -> I64 | None:
-    """A column of whole numbers; None if there is none."""
+    """A column of whole numbers; None if it is missing."""
     if column is None or isinstance(column, Coded) or column.ndim != 1:
         return None
     return column.astype(np.int64)

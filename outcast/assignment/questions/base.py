@@ -174,7 +174,7 @@ class QuestionKind(Part, abc.ABC):
 
 NO_RUN = "nothing to compare it with, because the run is missing or not accepted"
 NO_ANSWER = "this run has nothing that fits the question, so the teacher decides"
-"""An honest run can lack what is asked for, as a blackout, and its student is not to blame."""
+"""An honest run can lack what is requested, as a blackout, and its student is not to blame."""
 
 
 def as_number(value: Any, example: str) -> float:

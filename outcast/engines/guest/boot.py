@@ -81,7 +81,7 @@ class Boot:
         open_files: how many open files the program needs, if that is more than the guest's kernel
             allows by itself (INR_OPEN_CUR in include/uapi/linux/fs.h).
         sees: what the guest sees besides the run directory; by default this machine's own programs.
-        arguments: what the kernel is told besides, and does not show in the guest.
+        arguments: further options of the kernel, which it does not show in the guest.
     """
 
     kernel: Path
@@ -98,7 +98,7 @@ class Boot:
     arguments: Sequence[str] = ()
 
     def description(self) -> str:
-        """Tells init.py what it is to do, as JSON."""
+        """Writes for init.py what it is to do, as JSON."""
         description = {
             "argv": list(self.argv),
             "needed": self.sees.needed,

@@ -3,7 +3,7 @@
 `$XDG_CACHE_HOME/outcast/code/KEY/` holds `layer`, which lies over the guest's root, and the list of
 its files. KEY is a hash of all that it was made from and of the root, so the outcome of a run
 depends neither on where our checkout stands nor on its Python. The folder gets its name by a rename
-when it is whole. One that has changed since is made anew.
+when it is whole. One that has changed since is made again.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def follow(
             if ready:
                 silent_since_s = None
             else:
-                # Nobody tells how long a process waited that has ended, so the sum can shrink.
+                # How long a process waited is not known when it has ended, so the sum can shrink.
                 before_s, told_s = told_s, _waited_s(process.pid)
                 waited_s += max(0.0, told_s - before_s)
                 now_s = time.monotonic() - waited_s

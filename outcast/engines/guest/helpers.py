@@ -2,7 +2,7 @@
 
 `$XDG_CACHE_HOME/outcast/programs/KEY/` holds them and their hashes. KEY is a hash of their sources
 and of the root that compiles. That root lies over the guest's own in a guest, because it needs no
-rights on the host there. Programs that have changed since are removed and made anew.
+rights on the host there. Programs that have changed since are removed and made again.
 """
 
 from __future__ import annotations

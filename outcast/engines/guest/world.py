@@ -20,7 +20,7 @@ from outcast.engines.guest.code import Code
 from outcast.engines.root.cache import Root
 
 PYTHON = "/usr/bin/python3"
-"""The Python of a locked root, and of the host as far as the guest's first process needs one."""
+"""The Python of a locked root, and of the host for the guest's first process."""
 
 _MOST_LINKS = 40
 """As many as Linux follows in a path (MAXSYMLINKS in include/linux/namei.h)."""
@@ -37,7 +37,7 @@ class World:
         root: the folder that is its `/`, read-only.
         code: a folder that lies over the root, read-only too; None if nothing does.
         folder: the working folder of a single command, which is `init.FOLDER` in the guest; None
-            if there is none, or if the guest sees it where it stands.
+            without one, or if the guest sees it where it stands.
         needed: folders that it sees although it has its own in place of those above them.
     """
 
@@ -89,12 +89,12 @@ class World:
         return None
 
     def python_module(self, name: str) -> list[str]:
-        """The command that starts a module of ours in the guest."""
+        """The command that starts a module of outcast in the guest."""
         return [self.python, *python_module(name)[1:]]
 
 
 def of_root(root: Root, code: Code | None = None) -> World:
-    """A root of ours, with our code over it."""
+    """A locked root, with outcast's code over it."""
     if code is None:
         return World(root.folder)
     return World(
@@ -130,8 +130,8 @@ def of_host(needed: Sequence[str] = ()) -> World:
 def python_folders() -> tuple[str, ...]:
     """The folders of this Python and of what it can import; the guest sees them all.
 
-    A fresh Python is asked for its path, because ours also has the folder that we were started
-    in. What differs between two starts would make two runs with one seed differ.
+    A fresh Python prints its path, because that of this process also has the folder in which it
+    was started. What differs between two starts would make two runs with one seed differ.
 
     Raises CommandError: this Python does not start.
     """

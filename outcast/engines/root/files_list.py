@@ -71,7 +71,7 @@ def dumps(items: Iterable[Item]) -> str:
 
 
 def loads(text: str) -> list[Item]:
-    """Reads a list. Raises ValueError where a line is none, or leads out of the root."""
+    """Reads a list. Raises ValueError where a line is no entry, or leads out of the root."""
     items = []
     for number, line in enumerate(text.splitlines(), start=1):
         match = _LINE.fullmatch(line)

@@ -76,7 +76,7 @@ _SURE = (0.05, 0.95)
 
 
 def probability_over_time(run: Run) -> Figure | None:
-    """Draws the probability of an outcome over the instant from which the noise is drawn anew."""
+    """Draws the probability of an outcome over the instant from which the noise is drawn again."""
     decision = run.directory.read_decision()
     if decision is None:
         return None

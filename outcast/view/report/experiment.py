@@ -144,7 +144,7 @@ def _delay(requested: dict[str, Any]) -> str:
 
 
 def _noise(requested: dict[str, Any], effective: dict[str, Any]) -> str:
-    """A sentence on the noise that was asked for; none where there is none, or was no such key."""
+    """A sentence on the noise that was requested; none where there is none, or was no such key."""
     parts = []
     if isinstance(ppm := requested.get("noise.oscillators"), (int, float)) and ppm:
         parts.append(f"ports' clocks are off by up to {ppm:g} ppm")

@@ -31,7 +31,7 @@ def details(summary: str, *parts: Part, opened: bool = False) -> Element:
 
 
 def listed(made: Listing | None) -> Element | None:
-    """Returns a table of a run with its remarks; None where there is none."""
+    """Returns a table of a run with its remarks; None where it is missing."""
     if made is None:
         return None
     texts = sum(column.is_text for column in made.columns)

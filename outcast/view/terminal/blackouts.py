@@ -111,7 +111,7 @@ class Words:
 
     Attributes:
         limits: the limits of the measured queues in words, by their ports.
-        queues: the kind of the queue that was asked for, by the port of a switch.
+        queues: the kind of the queue that was requested, by the port of a switch.
         unreasoned: the ports whose queues may drop for no reason but the general one.
         links: see `losing_ways`.
         wires: the interfaces within links that lose packets, in words.

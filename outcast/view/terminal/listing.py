@@ -24,16 +24,16 @@ from outcast.view.terminal import forms, queued
 
 SLICE_ROWS = 50_000
 PAPERS = ("source", "destination", "ingress", "t_in_ms", "result", "egress", "t_out_ms")
-"""The columns of the paper's table, which are shown if no others are asked for."""
+"""The columns of the paper's table, which are shown if no others are requested."""
 
 FIELDS = (
     *("packet", "flow", "source", "destination", "ingress", "t_in_ms", "result", "egress"),
     *("t_out_ms", "ip_id", "seq", "payload", "queue_bytes"),
 )
-"""What CSV and JSON have if no columns are asked for."""
+"""What CSV and JSON have if no columns are requested."""
 
 _ON_CLOCK = {"t_in_ms": "clock_in", "t_out_ms": "clock_out"}
-"""What a table shows in place of times after the start, if times of day were asked for."""
+"""What a table shows in place of times after the start, if times of day were requested."""
 
 _FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
 """Of TCP, from the lowest bit (RFC 9293, section 3.1)."""

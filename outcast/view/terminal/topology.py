@@ -16,14 +16,14 @@ from outcast.units import counted, format_time, round_rate
 
 MOST_LOADS = 16
 _MOST_IN_SHORT = 4
-"""The most lines of a section, unless all are asked for."""
+"""The most lines of a section, unless all are requested."""
 
 
 def describe(experiment: Experiment, plan: Plan, whole: bool = True) -> list[str]:
     """What `outcast topo` prints without --dot and --png, of a run's experiment and plan.
 
     The bottleneck and who meets there come first. Nodes, links and flows one by one follow where
-    the `whole` is asked for.
+    the `whole` is requested.
     """
     # A user's own topology file can ask for what outcast leaves out.
     network = getattr(experiment.topology, "network", None)

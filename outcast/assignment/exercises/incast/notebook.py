@@ -22,7 +22,7 @@ run = outcast.open_run(sys.argv[1] if sys.argv[1:2] and sys.argv[1][0] != "-" el
 
 # %% [markdown]
 # ## Rounds
-# One row per block in `completions`: the round, the server, when it was asked for and when its last
+# One row per block in `completions`: the round, the server, when it was requested and when its last
 # byte arrived, in ns after the traffic's start.
 
 # %%
