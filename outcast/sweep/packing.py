@@ -59,8 +59,8 @@ class Collected:
 def collect(directory: SweepDirectory, whole: int | None, captures: contents.Captures) -> Collected:
     """Chooses the files of a sweep.
 
-    The number of runs that go in whole, all for None; `captures` says whether these have captures,
-    or only hashes.
+    `whole` is the number of runs that go in whole; None is all. `captures` says whether these have
+    captures, or only hashes.
 
     Raises InputError: a run is missing or was changed, or a file that the sweep needs stands
     outside of the folder.
