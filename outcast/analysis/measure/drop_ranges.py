@@ -86,8 +86,13 @@ def drop_ranges(
             whys = []
             if most > counted:
                 whys.append(f"{ingress}'s capture lacks at least {lacks_of_input[row]:,} packets")
-            if known_lacks:
+            if known_lacks > alone or (known_lacks and not sum(lacks_of_input)):
                 whys.append(f"{name}'s capture lacks at least {known_lacks:,} packets")
+            elif known_lacks:
+                whys.append(
+                    f"{alone:,} were never seen to be sent again, so {name}'s capture lacks them "
+                    "or an input's their copies"
+                )
             if found_empty:
                 found, cause = "an empty queue", NO_QUEUE
                 if not is_shown:
@@ -96,9 +101,12 @@ def drop_ranges(
                     f"{found_empty:,} of these found {found}, and nobody sent their data again, as "
                     f"of UDP, so {cause} dropped them, or {name}'s capture lacks them"
                 )
+            # Nobody sends a datagram again, so nothing shows that the output's capture lacks it.
+            is_sure = least == int((repaired.is_proven & dropped & mine).sum())
+            whole = "" if is_sure else f", if {name}'s capture has all that left"
             text = (
                 f"{ingress}: {counted:,} packets to {name} seem dropped, truly between {least:,} "
-                f"and {most:,}: {'; '.join(whys)}"
+                f"and {most:,}{whole}: {'; '.join(whys)}"
             )
             ranges.append(DropRange(ingress, name, counted, least, most, text))
     return ranges
