@@ -33,7 +33,9 @@ there() {
     )
 }
 without_rights() {
-    there env -u XDG_CACHE_HOME -u XDG_RUNTIME_DIR HOME="$home" "${as_nobody[@]}" "$@"
+    # pytest names its folder by the user, and a login of root sets these.
+    there env -u XDG_CACHE_HOME -u XDG_RUNTIME_DIR -u USER -u LOGNAME HOME="$home" \
+        "${as_nobody[@]}" "$@"
 }
 
 # The calling user installs, because that user's pip cache saves the download. Meanwhile the kernel

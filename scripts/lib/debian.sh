@@ -91,7 +91,10 @@ inside() {
     unshare --mount --pid --ipc --uts --fork --kill-child bash -euc '
         root=$1 user=$2 folder=$3 shm=$4; shift 4
         mount --make-rprivate /
+        # A root that is no mount point cannot make mount namespaces of its own.
+        mount --bind "$root" "$root"
         mount -t proc proc "$root/proc"
+        mount -t sysfs sys "$root/sys"
         mount -t tmpfs -o mode=755,size=1m dev "$root/dev"
         for device in null zero full random urandom tty; do
             touch "$root/dev/$device" && mount --bind "/dev/$device" "$root/dev/$device"
