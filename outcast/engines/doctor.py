@@ -118,12 +118,12 @@ def set_up(
 
 
 def works(commands: Mapping[str, str]) -> dict[str, bool]:
-    """Whether each of a shell's commands works in a new network namespace, by its name.
+    """Whether each of a shell's commands works in new network and mount namespaces, by its name.
 
     An ordinary user's is in a user namespace. The result is empty if none can be made.
     """
     tried = [f"({run}) >/dev/null 2>&1 && echo '{name}'" for name, run in commands.items()]
-    argv = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
+    argv = ["unshare", "--net", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     try:
         done = subprocess.run(
             [*argv, "sh", "-c", "\n".join(["echo namespace", *tried, "true"])],
@@ -220,6 +220,9 @@ def diagnose(
 
 
 _NAMESPACES = "network namespaces"
+MAKES_NAMESPACES = (
+    "run as root, with CONFIG_NET_NS; a chroot's root has to be a mount point (mount --bind)"
+)
 
 
 def _of_kernel(guest: Kernel | None, kernel_modules: modules.Modules) -> list[Finding]:
@@ -240,7 +243,7 @@ def _of_kernel(guest: Kernel | None, kernel_modules: modules.Modules) -> list[Fi
     instead = "use --engine virtual"
     if guest is None:
         instead += ", once its guest is there (scripts/guest/build)"
-    findings = [_finding(_NAMESPACES, any(probed.values()), "run as root, with CONFIG_NET_NS")]
+    findings = [_finding(_NAMESPACES, any(probed.values()), MAKES_NAMESPACES)]
     for name in features:
         lookup = known[name]
         if name in on_disk:

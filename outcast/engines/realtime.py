@@ -104,6 +104,10 @@ class RealtimeEngine:
 
     def _require_of_kernel(self, experiment: Experiment, plan: Plan, lacking: Lacking) -> None:
         """Loads the modules that a plan needs, and notes what this machine's kernel lacks."""
+        lacking.note_if(
+            not doctor.works({"namespaces": "true"}),
+            f"`unshare --net --mount` makes no namespaces here: {doctor.MAKES_NAMESPACES}",
+        )
         kinds = _qdiscs(experiment, plan)
         transports = plan_transport.all_of(experiment)
         listed = {modules.congestion_control(name) for name in transport.congestion_controls()}
@@ -335,6 +339,7 @@ def _run_inside(
             said = "".join(line for line in written if not line.startswith("{"))
         # unshare(1) ends by the signal that ended its child. Before, it sets that signal to its
         # default and unblocks it, and with SIGKILL alone this fails.
-        killed = said.rstrip().endswith(": Invalid argument") and "\nunshare: " in f"\n{said}"
+        last = said.rstrip().rpartition("\n")[2]
+        killed = last.startswith("unshare: sig") and last.endswith(": Invalid argument")
         raise reader.lost(-signal.SIGKILL if killed else status, said)
     return reader.wall_s

@@ -275,14 +275,14 @@ def test_a_run_that_cannot_be_compared_is_refused_before(run, tmp_path):
     table.with_columns(t_in=pl.lit(None, pl.Int64)).write_parquet(edited.path / "packets.parquet")
     refused(edited.path, r"packets.parquet is not what its captures give; outcast analyze makes")
     outcast.analyze(edited.path)
-    archives.require(edited, "edited")
+    archives.require_tables(edited, "edited")
     # Another version may write other bytes of the same table: then the captures decide.
     files = {
         name: "0" * 64 if name.endswith(".parquet") else digest
         for name, digest in edited.read_manifest().files.items()
     }
     edited.write_manifest(edited.read_manifest().model_copy(update={"files": files}))
-    archives.require(edited, "edited")
+    archives.require_tables(edited, "edited")
     (edited.path / "flows.parquet").unlink()
     refused(edited.path, r"no flows.parquet; outcast analyze writes it anew")
     reduced = copied("dropped")
