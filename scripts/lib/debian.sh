@@ -91,7 +91,7 @@ inside() {
     unshare --mount --pid --ipc --uts --fork --kill-child bash -euc '
         root=$1 user=$2 folder=$3 shm=$4; shift 4
         mount --make-rprivate /
-        # A root that is no mount point cannot make mount namespaces of its own.
+        # With chroot, programs that enter a mount namespace would see the outer root.
         mount --bind "$root" "$root"
         mount -t proc proc "$root/proc"
         mount -t sysfs sys "$root/sys"
@@ -107,8 +107,9 @@ inside() {
         home=$(awk -F: -v user="$user" "\$1 == user { print \$6 }" "$root/etc/passwd")
         settings=()
         while IFS= read -r line; do settings+=("$line"); done <"$root/etc/environment"
+        cd "$root" && pivot_root . mnt && cd / && umount -l /mnt
         exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
-            HOME="$home" USER="$user" "${settings[@]}" chroot "$root" /usr/bin/env -C "$folder" "$@"
+            HOME="$home" USER="$user" "${settings[@]}" /usr/bin/env -C "$folder" "$@"
     ' - "$root" "$user" "$folder" "${shm_size:-2g}" setpriv --reuid="$user" --regid="$user" \
         --init-groups "${drop[@]}" "$@" </dev/null
 }

@@ -9,7 +9,6 @@ import pytest
 
 from outcast.analysis import trust
 from outcast.analysis.measure import losses
-from outcast.records.captures import CapturesManifest
 
 
 def flow(number: int, ingress: str | None = "s1-eth2", dst_ip: str = "10.0.0.1") -> Record:
@@ -158,13 +157,3 @@ def test_a_reason(what, summary):
 def test_no_reason(what, summary):
     made = summary(NO_REASONS[what])
     assert (made.trusted, made.reasons) == (True, [])
-
-
-def test_captures_that_were_refused_are_not_trusted():
-    judged = Record(dropped=1, in_flight=0, before_output=0, early=0, duplicates=0, unexplained=0)
-    whole = Record(joined=Record(counts=judged))
-    for refusals in ([], ["a clock that steps"]):
-        manifest = CapturesManifest.model_construct(refusals=refusals)
-        analysis: Any = Record(manifest=manifest, whole=whole)
-        made = trust.capture_summary(analysis)
-        assert (made.trusted, made.reasons) == (not refusals, refusals)
