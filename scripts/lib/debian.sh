@@ -99,7 +99,10 @@ inside() {
         for device in null zero full random urandom tty; do
             touch "$root/dev/$device" && mount --bind "/dev/$device" "$root/dev/$device"
         done
-        mkdir "$root/dev/shm" "$root/dev/pts"
+        mkdir "$root/dev/shm" "$root/dev/pts" "$root/dev/net"
+        if [ -e /dev/net/tun ]; then
+            touch "$root/dev/net/tun" && mount --bind /dev/net/tun "$root/dev/net/tun"
+        fi
         mount -t tmpfs -o mode=1777,size="$shm" shm "$root/dev/shm"
         mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
         ln -s pts/ptmx "$root/dev/ptmx"
