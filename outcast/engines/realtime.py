@@ -104,10 +104,11 @@ class RealtimeEngine:
 
     def _require_of_kernel(self, experiment: Experiment, plan: Plan, lacking: Lacking) -> None:
         """Loads the modules that a plan needs, and notes what this machine's kernel lacks."""
-        lacking.note_if(
-            not doctor.works({"namespaces": "true"}),
-            f"`unshare --net --mount` makes no namespaces here: {doctor.MAKES_NAMESPACES}",
-        )
+        if not doctor.works({"namespaces": "true"}):
+            # Without them nothing shows what the kernel has.
+            text = f"`unshare --net --mount` makes no namespaces here: {doctor.MAKES_NAMESPACES}"
+            lacking.note_if(True, text)
+            return
         kinds = _qdiscs(experiment, plan)
         transports = plan_transport.all_of(experiment)
         listed = {modules.congestion_control(name) for name in transport.congestion_controls()}
