@@ -41,8 +41,6 @@ JUDGING = [
          "if flow.flow not in seen and flow.ingress is None", "if False"),
         ("trust: lost at senders", "trust", "reasons += lost_at_senders(analysis)", "pass"),
         ("trust: links", "trust", "reasons += links.distrust(analysis)", "pass"),
-        ("trust: captures that were refused", "trust",
-         "trusted=not refusals", "trusted=True"),
         ("trust: an idle link that sent", "measure/links", "if idle and link.packets:",
          "if False:"),
         ("trust: a link that sent too little", "measure/links", "if link.bytes < least:",

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import networkx as nx
@@ -243,7 +244,7 @@ def test_which_framework_serves():
     done = run("-c", show + "print(o.framework)")
     assert done.stdout == "os_ken\n"
     done = run("-c", "import controllers.openflow as o; print(o.framework)")
-    assert done.stdout == "ryu\n"
+    assert done.stdout == ("ryu\n" if find_spec("ryu") else "os_ken\n")
     block = "import sys; sys.modules['ryu'] = sys.modules['os_ken'] = None; "
     done = run("-c", block + "import controllers.openflow")
     assert "no OpenFlow framework can be imported (ryu: " in done.stderr
@@ -254,6 +255,8 @@ def test_which_framework_serves():
 
 @pytest.mark.parametrize("framework", ["ryu", "os_ken"])
 def test_a_graph_that_cannot_be_read_is_one_clear_line(tmp_path, framework):
+    if not find_spec(framework):
+        pytest.skip(f"{framework} is not installed, as on Debian 13")
     path = tmp_path / "graph.json"
     done = run("-m", "controllers", "--graph", str(path), OUTCAST_OPENFLOW=framework)
     assert done.returncode == 2

@@ -116,8 +116,10 @@ def over_loopback(count: int, duration_ns: int) -> list[Flow]:
             for _ in range(count + 1)
         ]
     own = {"src_ip": "127.0.0.1", "dst_ip": "127.0.0.1", "start_ns": 0, "dport": ports[0]}
+    # Nobody may choose another congestion control where the machine allows reno alone.
+    flow = wants(congestion_control="reno")
     return [
-        replace(FLOW, flow=n, sport=sport, duration_ns=duration_ns, **own)
+        replace(flow, flow=n, sport=sport, duration_ns=duration_ns, **own)
         for n, sport in enumerate(ports[1:])
     ]
 
