@@ -324,7 +324,8 @@ def level_remarks(
             lines[output] = (
                 f"{joined.outputs[output]}: {contents.size:,} packets were dropped at contents "
                 f"from {contents.min():,} to {contents.max():,} bytes that others passed: no limit "
-                "of length or of one queue explains it (an AQM, several queues, random loss). So "
+                "of length or of one queue explains it (an AQM, several queues, random loss, or "
+                "packets that the capture lacks). So "
                 "no limit is estimated. If they were dropped from within the queue, it held more"
             )
     return lines
