@@ -7,13 +7,17 @@ An exercise may come from anyone, so a query reads nothing but these tables: pol
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
-from outcast.errors import InputError
+from outcast.errors import ConfigError, DeadlineError, InputError
 from outcast.records.run import Run
+
+QUERY_DEADLINE_S = 60.0
+"""A query over a million packets takes less than a second."""
 
 _BEGINNING = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
 _READERS = re.compile(r"\b(?:read|scan)_\w+", re.IGNORECASE)
@@ -24,6 +28,8 @@ stand, also in a literal, because only the parser of polars knows where a litera
 """
 _RECURSIVE = re.compile(r"\brecursive\b", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_SCAN = re.compile(r"\bSCAN\b")
+"""How polars' plans name the reading of a file."""
 
 
 def require_safe(sql: str) -> None:
@@ -46,7 +52,9 @@ def rows(sql: str, run: Run) -> list[tuple[Any, ...]]:
 
     Its tables are those of the run, and the small ones of `tables_of_summary`.
 
-    Raises InputError: the run lacks a table, or the query does not fit the tables.
+    Raises:
+        InputError: the run lacks a table, or the query does not fit the tables.
+        DeadlineError: the query takes too long.
     """
     require_safe(sql)
     named = set(_WORD.findall(sql))
@@ -62,7 +70,11 @@ def rows(sql: str, run: Run) -> list[tuple[Any, ...]]:
     }
     try:
         with pl.SQLContext(frames, eager=False) as context:
-            frame = context.execute(sql).collect()
+            plan = context.execute(sql)
+            # A second net: a registered table is `DF` in the plan, and a file is a SCAN.
+            if _SCAN.search(_without_literals(plan.explain(optimized=False))):
+                raise ConfigError("sql: reads a file; allowed are the run's tables")
+            frame = _collected(plan)
     # polars raises a panic for a part of what it does not know. A panic is no Exception.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         what = (str(error).strip() or "polars failed").splitlines()[0]
@@ -70,6 +82,32 @@ def rows(sql: str, run: Run) -> list[tuple[Any, ...]]:
         raise InputError(f"sql: {what}; its tables: {tables}") from None
     # polars' SQL takes 100.0 as a decimal, and what is computed from it is one too.
     return frame.with_columns(pl.selectors.decimal().cast(pl.Float64)).rows()
+
+
+def _collected(plan: pl.LazyFrame) -> pl.DataFrame:
+    """Answers a query. Raises DeadlineError if it takes longer than QUERY_DEADLINE_S."""
+    answers: list[pl.DataFrame] = []
+    raised: list[BaseException] = []
+
+    def collect() -> None:
+        try:
+            answers.append(plan.collect())
+        except BaseException as error:  # a panic of polars is no Exception
+            raised.append(error)
+
+    # polars cannot be interrupted. A query that is too long goes on until the process ends.
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(QUERY_DEADLINE_S)
+    if raised:
+        raise raised[0]
+    if not answers:
+        raise DeadlineError("the rows of a query", QUERY_DEADLINE_S, "sql: join fewer rows")
+    return answers[0]
+
+
+def _without_literals(text: str) -> str:
+    return re.sub(r"\"[^\"]*\"", "", text)
 
 
 TABLES_OF_SUMMARY: Mapping[str, Mapping[str, type[pl.DataType]]] = {

@@ -1,8 +1,10 @@
 """The kinds of questions: how answers are marked; and queries, which read nothing but the run."""
 
 import math
+import time
 from typing import Any
 
+import polars as pl
 import pytest
 from pydantic import TypeAdapter
 
@@ -10,7 +12,7 @@ from outcast.assignment import queries
 from outcast.assignment.answers import read_answers
 from outcast.assignment.exercise import load_exercise
 from outcast.assignment.questions import KINDS, Effect, Number, Question, Text
-from outcast.errors import InputError
+from outcast.errors import ConfigError, DeadlineError, InputError
 from outcast.records.run import Run
 from tests.golden.class_folder import EXERCISE
 from tests.golden.handed_class import GoldenRunner
@@ -157,6 +159,23 @@ def test_queries_that_are_refused(sql, run):
         queries.require_safe(sql)
     with pytest.raises(ValueError, match="sql: "):
         queries.rows(sql, run)
+
+
+def test_a_reader_of_another_name_is_found_in_the_plan(run, tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("secret\n7\n")
+    monkeypatch.setattr(queries, "require_safe", lambda sql: None)
+    with pytest.raises(ConfigError, match="sql: reads a file"):
+        queries.rows(f"SELECT * FROM read_csv('{tmp_path}/a.csv')", run)
+
+
+def test_a_query_that_takes_too_long_is_given_up(monkeypatch):
+    class Slow(pl.LazyFrame):
+        def collect(self, **_: Any) -> Any:
+            time.sleep(3.0)
+
+    monkeypatch.setattr(queries, "QUERY_DEADLINE_S", 0.1)
+    with pytest.raises(DeadlineError, match=r"waited 0\.1 s for the rows of a query: sql: join"):
+        queries._collected(Slow())
 
 
 def test_what_queries_see(run):

@@ -13,7 +13,7 @@ from outcast.analysis.measure.latency import Busy
 from outcast.analysis.measure.repairs import repairs
 from outcast.api.joins import Join, join_captures
 from outcast.errors import ConfigError, InputError, UntrustedError
-from tests.golden import scenes
+from tests.golden import scenes, shared
 from tests.golden.packets import P, capture
 from tests.golden.scenes import SECOND, File
 
@@ -92,6 +92,46 @@ def test_a_pause_of_the_output_is_in_the_error_of_its_rate():
     time_ns[7] += 300_000_000
     rate = Busy(bits, time_ns, 20_000, 1, 20_000, 20_000).rate()
     assert rate.low_bps < 50e6 < rate.high_bps
+
+
+def test_stamps_that_are_coarse_beside_the_runs_show_no_rate():
+    bits, time_ns = np.full(20, 10**6), np.full(20, 20_000_000)
+    assert Busy(bits, time_ns, 20_000, 10_000, 20_000, 20_000).rate(1_000) is not None
+    assert Busy(bits, time_ns, 20_000, 20_000, 20_000, 20_000).rate(1_000) is None
+
+
+def test_a_capture_that_lacks_packets_keeps_the_usual_rate_in_its_bounds():
+    bits, time_ns = np.full(20, 10**6), np.full(20, 20_000_000)
+    rate = Busy(bits, time_ns, 20_000, 1, 20_000, 20_000, usual_bps=50.4e6).rate()
+    assert rate.high_bps == 50.4e6
+    # Of bursts the usual packet says nothing.
+    rate = Busy(bits, time_ns, 20_000, 1, 20_000, 20_000, usual_bps=90e6).rate()
+    assert rate.high_bps < 50.1e6
+
+
+def test_a_damaged_length_is_refused(tmp_path):
+    path = capture(tmp_path / "a", [P(10 * n, seq=n) for n in range(9)])
+    damaged = bytearray(path.read_bytes())
+    damaged[24 + 12 : 24 + 16] = (1 << 31).to_bytes(4, "little")
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match="says that a packet had 2,147,483,648 bytes"):
+        join_captures({"a": path}, {"o": capture(tmp_path / "o", [P(5)])})
+
+
+def test_numbered_datagrams_that_are_recorded_twice_are_refused(tmp_path):
+    scene = shared.make(3)
+    scene.both_ways = False
+    shared.joined(scene, tmp_path)
+    paths = {path.stem: path for path in tmp_path.glob("*.pcap")}
+    raw = paths["a"].read_bytes()
+    twice, at = raw[:24], 24
+    while at < len(raw):
+        size = 16 + int.from_bytes(raw[at + 8 : at + 12], "little")
+        twice, at = twice + 2 * raw[at : at + size], at + size
+    paths["a"].write_bytes(twice)
+    output = {"o": paths.pop("o")}
+    with pytest.raises(UntrustedError, match="recorded twice"):
+        join_captures(paths, output, destinations=["10.0.0.9"])
 
 
 def test_the_estimates_hold_what_was_set(tmp_path):

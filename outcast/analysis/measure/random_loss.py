@@ -37,7 +37,7 @@ SIGMAS = 3.0
 NO_QUEUE = "a policer, a filter, a bad cable, an AQM or a queue that drops at its head"
 """What drops packets whatever they found in the queue."""
 LEAST_LEVEL = 0.95
-"""A level that explains so many drops and passes is that of a queue, however often it is full."""
+"""A level that explains this share of drops and passes is that of a queue that is often full."""
 
 
 class Relation(Enum):
