@@ -132,6 +132,12 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(sweep, name, 
     assert "duration_s'" not in err
 
 
+def test_a_sweep_is_not_compared_with_itself(sweep, capsys):
+    status, out, err = results(capsys, str(sweep), "--against", f"{sweep}/.")
+    assert (status, out) == (2, "")
+    assert "--against: is the sweep itself" in err
+
+
 def test_against_another_sweep(sweep, tmp_path, capsys):
     other = make_sweep(tmp_path / "other", CONFIG + "seed: 2\n")
     argv = ["--against", str(other), "--format", "json", "--value", "outcast_ratio"]
