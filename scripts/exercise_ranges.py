@@ -18,8 +18,8 @@ from benchmarks import stored
 from outcast.assignment.evidence import Guest
 from outcast.assignment.exercise import Exercise, load_exercise, shipped
 from outcast.assignment.folder import Key
+from outcast.assignment.question_kind import Right
 from outcast.assignment.questions import Effect, Question
-from outcast.assignment.questions.base import Right
 from outcast.records.run import Run
 from outcast.reproduce import measures
 

@@ -128,12 +128,11 @@ def put(
 ) -> int:
     """Writes an archive with its README and its record; how many files it has.
 
-    `date_s` is the time of all files, in seconds of Unix time. Raises as `zips.write_recorded`.
+    `date_s` is the time of all files, in seconds of Unix time. Raises as `zips.write`.
     """
     members = {**members, README: about.text().encode()}
-    return zips.write_recorded(
-        path, members, RECORD, Record(captures=captures, sweep=is_sweep, files={}), date_s
-    )
+    record = Record(captures=captures, sweep=is_sweep, files={})
+    return zips.write(path, members, date_s, (RECORD, record))
 
 
 _DESCRIPTION = (

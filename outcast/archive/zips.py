@@ -1,7 +1,4 @@
-"""Zip files: written the same to the byte every time, and unpacked though others made them.
-
-Each has a record: a file of JSON with the SHA-256 of all others.
-"""
+"""Zip files: written the same to the byte every time, and unpacked though others made them."""
 
 from __future__ import annotations
 
@@ -52,19 +49,18 @@ Members = Mapping[str, Path | bytes]
 """Contents, or the files that have them, by their names in an archive."""
 
 
-def write_recorded(
+def write(
     path: Path,
     members: Members,
-    record_name: str,
-    record: BaseModel,
     date_s: float,
+    record: tuple[str, BaseModel] | None = None,
     most_bytes: int | None = None,
 ) -> int:
     """Writes a zip file, whole or not at all; how many files it has.
 
-    Its last file is the record, to which `files` is added: the SHA-256 of every other file. The
-    same members, record and day give the same bytes with the same zlib. The time of every member is
-    noon, so that the day is right in most zones. `most_bytes` is the limit for its size.
+    Its last file is the record by its name, to which `files` is added: the SHA-256 of every other
+    file. The same members, record and day give the same bytes with the same zlib. The time of every
+    member is noon, so that the day is right in most zones. `most_bytes` is the limit for its size.
 
     Raises:
         InputError: a file has a name that no archive can have, or they are too many or too large.
@@ -74,8 +70,9 @@ def write_recorded(
     with files.writing(path) as stream:
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
             hashes = {name: _add(archive, name, members[name], date) for name in sorted(members)}
-            whole = record.model_copy(update={"files": hashes})
-            _add(archive, record_name, f"{whole.model_dump_json(indent=1)}\n".encode(), date)
+            if record is not None:
+                whole = record[1].model_copy(update={"files": hashes})
+                _add(archive, record[0], f"{whole.model_dump_json(indent=1)}\n".encode(), date)
         size = stream.tell()
         _members(archive.infolist(), size, MOST_BYTES)
         if most_bytes is not None and size > most_bytes:
@@ -84,7 +81,7 @@ def write_recorded(
                 f"packed it has {size} bytes; allowed are {most_bytes}; its largest file is "
                 f"{largest.filename} with {largest.file_size} bytes"
             )
-    return len(members) + 1
+    return len(archive.infolist())
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: tuple[int, ...]) -> str:

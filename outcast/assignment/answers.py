@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from outcast import handed_in
-from outcast.assignment.questions import GAP, Question
+from outcast.assignment.question_kind import GAP
+from outcast.assignment.questions import Question
 from outcast.errors import ConfigError, InputError
 from outcast.experiment.yaml_text import parse_yaml
 

@@ -13,7 +13,8 @@ from outcast.archive.contents import require_unchanged
 from outcast.assignment import answers, evidence
 from outcast.assignment.exercise import gap_lines
 from outcast.assignment.folder import Folder, Handout
-from outcast.assignment.questions import GAP, Effect
+from outcast.assignment.question_kind import GAP
+from outcast.assignment.questions import Effect
 from outcast.errors import OutcastError
 from outcast.experiment import Experiment
 from outcast.handed_in import MOST_YAML_BYTES, read_text

@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,21 +27,10 @@ from outcast.assignment.folder import (
     make_folder,
     new_folder,
 )
-from outcast.errors import ConfigError, InputError
+from outcast.errors import ConfigError
 from outcast.files import write_text
 
-__all__ = ["FEEDBACK", "Class", "new_class"]
-
-FEEDBACK = ("none", "points")
-"""The parts of the marks that a student may see.
-
-none: nothing of right and wrong.
-points: the sheet that grading writes for a student has the points of every question.
-"""
-
 _KEY_BYTES = 32
-_OTHERS = ((stat.S_IXGRP, stat.S_IRGRP), (stat.S_IXOTH, stat.S_IROTH))
-"""The bits of a folder and of a file in it that let the group, or all, read the file."""
 
 _HEADER = """\
 # A class. `key` beside this file decides all seeds, and whoever has it can forge: keep both here.
@@ -88,7 +76,7 @@ class Class:
 
     @property
     def feedback(self) -> str:
-        """The parts that students may see, see `FEEDBACK`."""
+        """The parts of the marks that students may see; the file's header explains them."""
         return self._file.feedback
 
     @property
@@ -106,25 +94,13 @@ class Class:
         """The class's key."""
         path = self.path / "key"
         try:
-            secret = bytes.fromhex(handed_in.read_text(path, 1 << 20).strip())
+            return Key(bytes.fromhex(path.read_text().strip()))
         except FileNotFoundError:
             raise ConfigError(
                 f"{path}: there is no such file; only the teacher's class folder has the key"
             ) from None
-        except (InputError, ValueError):
-            secret = b""
-        if len(secret) != _KEY_BYTES:
-            raise ConfigError(f"{path}: allowed are {2 * _KEY_BYTES} hexadecimal digits")
-        return Key(secret)
-
-    @property
-    def key_is_open(self) -> bool:
-        """Whether other users of this machine can read the key, as after a copy (stat(2))."""
-        try:
-            folder, key = (path.stat().st_mode for path in (self.path, self.path / "key"))
-        except OSError:
-            return False
-        return any(folder & enter and key & read for enter, read in _OTHERS)
+        except ValueError:
+            raise ConfigError(f"{path}: allowed are {2 * _KEY_BYTES} hexadecimal digits") from None
 
     def handed_out(self, student: str) -> Folder:
         """A student's folder, as it was handed out."""
@@ -152,19 +128,13 @@ class Class:
                     f"{self.handed_out(student).path}: exists, because {student} was handed a "
                     "folder already; remove it to make it anew"
                 )
-        listed = dict.fromkeys((*self.students, *students))
         made: list[Folder] = []
-        try:
-            for student in students:
-                target = self.handed_out(student).path
-                made.append(make_folder(target, self.issued(student), self.exercise))
+        for student in students:
+            target = self.handed_out(student).path
+            made.append(make_folder(target, self.issued(student), self.exercise))
+            listed = dict.fromkeys((*self.students, student))
             _write(self.path, self._file.model_copy(update={"students": tuple(listed)}))
-        except BaseException:
-            # Otherwise class.yaml would not name some of the folders.
-            for folder in made:
-                shutil.rmtree(folder.path, ignore_errors=True)
-            raise
-        del self.__dict__["_file"]
+            del self.__dict__["_file"]
         return made
 
 
@@ -189,7 +159,9 @@ def new_class(
     with new_folder(target) as partial:
         # On a course's server the students have accounts, too.
         partial.chmod(0o700)
-        _write_key(partial / "key", key or Key(secrets.token_bytes(_KEY_BYTES)))
+        key = key or Key(secrets.token_bytes(_KEY_BYTES))
+        (partial / "key").touch(0o600)
+        (partial / "key").write_text(f"{key.secret.hex()}\n")
         handed_in.require_plain(exercise.folder)
         copy, ignore = shutil.copyfile, shutil.ignore_patterns("__pycache__", ".*")
         shutil.copytree(exercise.folder, partial / "exercise", ignore=ignore, copy_function=copy)
@@ -203,21 +175,17 @@ def new_class(
 def require_students(students: Sequence[str], known: Sequence[str]) -> None:
     """Raises ConfigError if a name is no plain word, or two names differ only in their case.
 
-    A folder of a Mac or of Windows would hold both students then.
+    On a Mac or on Windows both students would have one folder.
     """
-    taken = {student.lower(): student for student in known}
-    again: set[str] = set()
+    taken = {student.lower() for student in known if student not in students}
     for student in students:
         if not re.fullmatch(WORD_PATTERN, student):
             raise ConfigError(
                 f"--student: {student!r}: allowed is a text of the form {WORD_PATTERN}"
             )
-        other = taken.setdefault(student.lower(), student)
-        if other != student or student in again:
-            raise ConfigError(
-                f"--student: {student}: stands there as {other} already; allowed is each one once"
-            )
-        again.add(student)
+        if student.lower() in taken:
+            raise ConfigError(f"--student: {student}: is there already; allowed is each one once")
+        taken.add(student.lower())
 
 
 def _write(folder: Path, content: _ClassFile) -> None:
@@ -226,9 +194,3 @@ def _write(folder: Path, content: _ClassFile) -> None:
         folder / "class.yaml",
         _HEADER + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True),
     )
-
-
-def _write_key(path: Path, key: Key) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(key.secret.hex() + "\n")

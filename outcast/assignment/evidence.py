@@ -18,7 +18,7 @@ from outcast import experiment
 from outcast.api import making
 from outcast.assignment.exercise import ALWAYS_FREE, RunTask
 from outcast.assignment.graded import COUNTING, Evidence, RunState
-from outcast.assignment.questions import GAP
+from outcast.assignment.question_kind import GAP
 from outcast.errors import ConfigError, InputError, OutcastError, ReplayError
 from outcast.experiment import Experiment, reader
 from outcast.experiment.parts import files_of, key_of

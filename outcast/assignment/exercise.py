@@ -13,8 +13,9 @@ from pydantic import Field, ValidationError, model_validator
 from outcast import experiment
 from outcast.assignment import documents
 from outcast.assignment.documents import Document, Line, Name, Part, Scalar
-from outcast.assignment.expression import Expression
-from outcast.assignment.questions import GAP, Effect, Prediction, Question
+from outcast.assignment.queries import Expression
+from outcast.assignment.question_kind import GAP
+from outcast.assignment.questions import Effect, Prediction, Question
 from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, OwnTopology, Source, reader
 from outcast.experiment.parts import files_of, key_of, leaves

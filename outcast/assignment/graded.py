@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from outcast.assignment.questions import Marked
+from outcast.assignment.question_kind import Marked
 
 Verdict = Literal["genuine", "consistent", "incomplete", "rejected"]
 """

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import math
-import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +24,8 @@ from outcast.assignment.evidence import Asked, Examined, Handed, Runner, examine
 from outcast.assignment.exercise import Exercise
 from outcast.assignment.folder import MOST_BYTES, Folder, Identity
 from outcast.assignment.graded import Evidence, Graded, Verdict
-from outcast.assignment.questions import Effect, Question, Right, Text
+from outcast.assignment.question_kind import Right
+from outcast.assignment.questions import Effect, Question, Text
 from outcast.errors import InputError, OutcastError
 from outcast.experiment import Experiment
 from outcast.records.run import Run
@@ -54,12 +54,11 @@ class Repeated:
         name = hashlib.sha256("\0".join(told).encode()).hexdigest()
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{name}.json"
-        with _locked(self.folder / f"{name}.lock"):
-            try:
-                known = handed_in.read_json(path)
-            except (FileNotFoundError, InputError):
-                known = self._measured(requested, wanted)
-                files.write_json(path, known)
+        with open(self.folder / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                files.write_json(path, self._measured(requested, wanted))
+            known = json.loads(path.read_bytes())
         return [math.nan if value is None else float(value) for value in known]
 
     def _measured(self, requested: Experiment, wanted: Sequence[Measure]) -> list[float | None]:
@@ -72,16 +71,6 @@ class Repeated:
             shutil.rmtree(target)
         # JSON has no number for what is infinite or none.
         return [value if math.isfinite(value) else None for value in values]
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 _UNFINISHED = frozenset({"missing", "other", "disagreeing", "unchecked"})
@@ -112,12 +101,10 @@ def mark(
 
 
 def opened(place: Path, scratch: Path, exercise: Exercise) -> Folder:
-    """A submission as a student's folder.
+    """A submission as a student's folder; the guard of all that is read of it.
 
-    A folder may also hold the submission alone, as the downloads of Moodle do, and be a packed file
-    that somebody has unpacked.
-
-    `scratch` is a new folder for what is unpacked.
+    A folder may also hold the submission alone, as the downloads of Moodle do. `scratch` is a new
+    folder for what is unpacked.
 
     Raises:
         InputError: it is no submission.
@@ -130,8 +117,6 @@ def opened(place: Path, scratch: Path, exercise: Exercise) -> Folder:
         return Folder(scratch)
     # A link could show the teacher, and later a student, any file of this machine.
     handed_in.require_plain(place, most_bytes=MOST_BYTES)
-    if (place / packed.RECORD).is_file():
-        packed.require_whole(place)
     return Folder(place)
 
 

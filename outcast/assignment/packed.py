@@ -1,7 +1,6 @@
 """A submission in one small file: answers, configurations, and what replays are compared with.
 
 ```
-submission.json       this module's Record: the format, and the hash of every other file
 assignment.yaml, answers.yaml, configs/, pictures that are answers
 runs/NAME/            config.yaml, manifest.json, summary.json
 ```
@@ -16,7 +15,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast import __version__, handed_in
 from outcast.archive import contents, zips
 from outcast.assignment.answers import read_answers
 from outcast.assignment.folder import Folder
@@ -26,17 +24,7 @@ from outcast.errors import InputError
 MOST_BYTES = 1_000_000
 """The limit for a packed submission. Pictures that are answers may come on top."""
 MOST_UNPACKED_BYTES = 32 << 20
-RECORD = "submission.json"
-RUNS = "runs"
 _OF_A_RUN = ("config.yaml", "manifest.json", "summary.json")
-
-
-class Record(handed_in.Versioned):
-    """submission.json."""
-
-    format: int = 1
-    outcast: str = __version__
-    files: dict[handed_in.FileName, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,56 +64,30 @@ def write(folder: Folder, path: Path) -> Packed:
         directory = folder.run(name)
         collected = contents.collect(directory, "hashes")
         members |= {
-            f"{RUNS}/{name}/{file}": directory.path / file
+            f"runs/{name}/{file}": directory.path / file
             for file in _OF_A_RUN
             if file in collected.files
         }
-        members[f"{RUNS}/{name}/manifest.json"] = collected.manifest_text(directory)
+        members[f"runs/{name}/manifest.json"] = collected.manifest_text(directory)
     try:
-        count = zips.write_recorded(
-            path,
-            members,
-            RECORD,
-            Record(files={}),
-            folder.answers.stat().st_mtime,
-            most_bytes(handout.questions),
-        )
+        date_s, most = folder.answers.stat().st_mtime, most_bytes(handout.questions)
+        count = zips.write(path, members, date_s, most_bytes=most)
     except InputError as error:
         raise InputError(f"{folder.path}: {error}") from None
     return Packed(path, path.stat().st_size, count, tuple(runs))
 
 
 def unpack(path: Path, folder: Path, most: int = MOST_BYTES) -> None:
-    """Unpacks a submission that a student handed in, and compares the hash of every file.
+    """Unpacks a submission that a student handed in.
 
     `folder` is empty, and becomes the student's folder without captures. `most` is the limit for
     the file's size, in bytes.
 
     Raises:
-        InputError: it is no packed submission, is broken or too large, or a file is missing, is
-            there without a hash or has another one.
+        InputError: it is no zip file, or is broken or too large.
         OSError: a file cannot be written; the error names it.
     """
     size = path.stat().st_size if path.is_file() else 0
     if size > most:
         raise InputError(f"{path}: has {size} bytes; a packed submission has at most {most}")
     zips.unpack(path, folder, MOST_UNPACKED_BYTES)
-    try:
-        require_whole(folder)
-    except InputError as error:
-        raise InputError(f"{path}: {str(error).removeprefix(f'{folder}: ')}") from None
-
-
-def require_whole(folder: Path) -> None:
-    """Raises InputError if an unpacked submission is not as `write` made it."""
-    try:
-        record = handed_in.read_model(folder / RECORD, Record)
-        wrong = zips.broken(folder, RECORD, record.files)
-    except FileNotFoundError:
-        wrong = f"has no {RECORD}"
-    except InputError as error:
-        raise InputError(f"{folder}: {str(error).replace(f'{folder}/', '')}") from None
-    if wrong:
-        raise InputError(
-            f"{folder}: {wrong}; allowed is a file as `outcast assignment pack` wrote it"
-        )

@@ -1,12 +1,23 @@
 """`outcast assignment`: hands out, checks and grades an exercise for students."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from outcast import units
-from outcast.cli import assignment_grading, shared, terminal
-from outcast.errors import ConfigError, InputError, UntrustedError
+from outcast.cli import shared, terminal
+from outcast.errors import ConfigError, InputError, UntrustedError, some_of
+
+if TYPE_CHECKING:
+    from outcast.assignment.classes import Class
+    from outcast.assignment.graded import Graded
+
+_FORMS = ("table", "csv", "json", "moodle", "canvas")
 
 
 @shared.verbs(
@@ -85,7 +96,9 @@ def handout(klass: Path, students: tuple[str, ...], file: Path | None) -> None:
     named = _named(students, file)
     if not named:
         raise ConfigError("--student: is missing; allowed is --student ID or --students FILE")
-    for folder in assignment_grading.open_class(klass).hand_out(named):
+    from outcast.assignment.classes import Class
+
+    for folder in Class(klass).hand_out(named):
         terminal.echo(str(folder.path))
 
 
@@ -116,13 +129,13 @@ def lint(exercise: str) -> None:
     """
     from tempfile import TemporaryDirectory
 
-    from outcast.assignment import lint as linting
+    from outcast.assignment import solution
     from outcast.assignment.evidence import Guest
     from outcast.assignment.exercise import load_exercise
 
     shared.end_as_interrupted()
     with TemporaryDirectory(prefix="outcast-lint-") as scratch:
-        found = linting.lint(load_exercise(exercise), Guest(), Path(scratch), terminal.tell)
+        found = solution.lint(load_exercise(exercise), Guest(), Path(scratch), terminal.tell)
     terminal.echo_lines(found)
     if found:
         raise InputError(f"{exercise}: {len(found)} problems")
@@ -135,15 +148,136 @@ def lint(exercise: str) -> None:
 @shared.output("DIR", "The folder to make.", required=True)
 def solve(klass: Path, student: str, output: Path) -> None:
     """Make the solution of one student of CLASS, as it would be handed in."""
-    from outcast.assignment import solve as solving
+    from outcast.assignment import solution
+    from outcast.assignment.classes import Class
     from outcast.assignment.evidence import Guest
 
     shared.end_as_interrupted()
-    solved = solving.solve(
-        assignment_grading.open_class(klass), student, output, Guest(), terminal.tell
-    )
+    solved = solution.solve(Class(klass), student, output, Guest(), terminal.tell)
     terminal.echo(str(solved.path))
 
 
-for verb in (assignment_grading.pack, assignment_grading.grade):
-    command.add_command(verb)
+@shared.verb("pack", "outcast assignment pack . -o ada.zip", group=command)
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@shared.output("FILE", "The file to write.", required=True)
+@shared.flag("--incomplete", "Pack it although something is missing.")
+def pack(directory: Path, output: Path, incomplete: bool) -> None:
+    """Make one small file of the student's folder DIR, to hand in.
+
+    It has the answers, the configurations, and hashes of all captures and tables. Grading makes
+    the captures again. What `check` calls incomplete is refused.
+    """
+    from outcast.assignment import packed
+    from outcast.assignment.check import check
+    from outcast.assignment.folder import Folder
+
+    missing = check(Folder(directory)).missing
+    if missing and not incomplete:
+        raise InputError(
+            f"{directory}: {len(missing)} items incomplete, as {missing[0]}; outcast assignment "
+            "check names all; to hand it in all the same: --incomplete"
+        )
+    made = packed.write(Folder(directory), output)
+    runs = ", ".join(made.runs) or "none"
+    terminal.echo_path(made.path, f": {made.bytes / 1e3:.0f} kB, {made.files} files; runs: {runs}")
+
+
+@shared.verb(
+    "grade",
+    "outcast assignment grade NETS26 inbox/* -o graded",
+    "outcast assignment grade NETS26 inbox/* -o graded --resume --format moodle > grades.csv",
+    group=command,
+)
+@click.argument("class_folder", type=click.Path(path_type=Path), metavar="CLASS")
+@click.argument(
+    "submissions", type=click.Path(path_type=Path), metavar="SUBMISSION...", nargs=-1, required=True
+)
+@shared.option(
+    "--format",
+    "How to print: for people, for programs, or for a gradebook.",
+    "form",
+    type=shared.Choice(_FORMS),
+    default="table",
+)
+@shared.output("DIR", "Where feedback sheets, and the table of points to give by hand, go.")
+@shared.jobs
+@shared.flag("--resume", "Take what DIR has of the same submissions.")
+def grade(
+    class_folder: Path,
+    submissions: tuple[Path, ...],
+    form: str,
+    output: Path | None,
+    jobs: int | None,
+    resume: bool,
+) -> None:
+    """Grade what was handed in, folders or packed files, with the key in CLASS.
+
+    Exit status 4 if a submission is rejected.
+    """
+    from outcast.assignment import gradebook
+    from outcast.assignment.classes import Class
+    from outcast.assignment.grade import grade as grade_all
+
+    if resume and output is None:
+        raise ConfigError("--resume: only together with -o, because the grades are kept there")
+    shared.end_as_interrupted()
+    class_ = Class(class_folder)
+    by_hand = None if output is None else output / gradebook.BY_HAND
+    given = {} if by_hand is None else gradebook.read_by_hand(by_hand)
+    graded = grade_all(
+        class_,
+        submissions,
+        jobs=jobs or os.cpu_count() or 1,
+        results=output,
+        resume=resume,
+        on_progress=terminal.tell,
+    )
+    finished = gradebook.with_by_hand(graded, given)
+    if by_hand is not None:
+        _write(class_, graded, finished, by_hand)
+    _print(class_, finished, form)
+    rejected = [each.place for each in finished if each.verdict == "rejected"]
+    if rejected:
+        raise UntrustedError(f"rejected: {', '.join(rejected)}")
+
+
+def _write(
+    class_: Class, graded: Sequence[Graded], finished: Sequence[Graded], by_hand: Path
+) -> None:
+    """Writes the feedback sheets, and the table of points that a person gives."""
+    from outcast import files
+    from outcast.assignment import gradebook
+
+    given = gradebook.read_by_hand(by_hand)
+    if waiting := gradebook.write_by_hand(by_hand, gradebook.counting(graded), given):
+        shared.note(
+            f"{waiting} answers wait for points in {by_hand}; fill them in, and grade again with "
+            "--resume"
+        )
+    if class_.feedback == "none":
+        shared.note("no feedback sheets, because class.yaml says `feedback: none`")
+        return
+    for each in gradebook.counting(finished):
+        text = gradebook.feedback(class_.exercise.title, each)
+        files.write_text(by_hand.with_name(f"{each.student}.md"), text)
+
+
+def _print(class_: Class, graded: Sequence[Graded], form: str) -> None:
+    from outcast.assignment import gradebook
+
+    exercise = class_.exercise
+    runs, keys = list(exercise.runs), [question.key for question in exercise.questions]
+    if form == "table":
+        terminal.console().print(gradebook.table(graded, runs))
+        terminal.echo_lines(gradebook.remarks(graded))
+    elif form == "json":
+        terminal.echo(gradebook.as_json(graded))
+    elif form == "csv":
+        terminal.echo(gradebook.as_csv(graded, runs, keys), nl=False)
+    else:
+        book = {"moodle": gradebook.moodle, "canvas": gradebook.canvas}[form]
+        terminal.echo(book(class_.name, graded), nl=False)
+        if waiting := gradebook.waiting(graded):
+            shared.note(
+                f"not in the gradebook, because answers wait for points: {some_of(waiting)}"
+            )

@@ -5,7 +5,7 @@ from pathlib import Path
 from outcast.assignment.classes import Class, new_class
 from outcast.assignment.exercise import load_exercise
 from outcast.assignment.folder import Folder, Key
-from outcast.assignment.solve import solve
+from outcast.assignment.solution import solve
 from tests.golden.handed_class import GoldenRunner
 
 EXERCISE = Path(__file__).parent / "exercise"

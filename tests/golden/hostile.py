@@ -146,11 +146,11 @@ def _run_nothing() -> None:
     """Keeps verbs from starting a run: no input may get so far that it needs one."""
     from outcast import workflow
     from outcast.api import guest
-    from outcast.assignment import worker
+    from outcast.assignment import grade
     from outcast.errors import RunError
     from tests.golden import handed_class
 
-    worker.GUEST = handed_class.RUNNER
+    grade.GUEST = handed_class.RUNNER
 
     def refuse(*_: object, **__: object) -> None:
         raise RunError("nothing is run here")

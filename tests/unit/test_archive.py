@@ -94,7 +94,7 @@ def test_a_program_stays_one_that_can_be_executed(tmp_path):
         (tmp_path / name).write_text("x")
         (tmp_path / name).chmod(mode)
     members = {"app": tmp_path / "app", "page": tmp_path / "page", "text": b"x"}
-    zips.write_recorded(tmp_path / "a.zip", members, "files.json", Hashes(), 1e9)
+    zips.write(tmp_path / "a.zip", members, 1e9, ("files.json", Hashes()))
     zips.unpack(tmp_path / "a.zip", tmp_path / "in")
     modes = {name: (tmp_path / "in" / name).stat().st_mode & 0o111 for name in members}
     assert modes == {"app": 0o111, "page": 0, "text": 0}
@@ -328,7 +328,7 @@ def test_what_is_zipped_is_unpacked(members, day, tmp_path_factory):
         return
     folder = tmp_path_factory.mktemp("zip")
     for name, order in (("a.zip", members), ("b.zip", dict(reversed(members.items())))):
-        zips.write_recorded(folder / name, order, "files.json", Hashes(), 86_400 * day)
+        zips.write(folder / name, order, 86_400 * day, ("files.json", Hashes()))
     assert (folder / "a.zip").read_bytes() == (folder / "b.zip").read_bytes()
     inner = folder / "in"
     inner.mkdir()

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from outcast.assignment import lint
 from outcast.assignment.exercise import load_exercise
 from outcast.assignment.graded import Evidence, Graded, RunState, Verdict, chosen
+from outcast.assignment.solution import lint
 from outcast.errors import InputError
 from tests.golden.class_folder import EXERCISE
 from tests.golden.handed_class import GoldenRunner
@@ -55,7 +55,7 @@ def test_without_a_name_nothing_is_a_second_submission():
 
 
 def test_a_sound_exercise_and_one_that_is_not(tmp_path):
-    sound = lint.lint(load_exercise(EXERCISE), GoldenRunner(), tmp_path / "a")
+    sound = lint(load_exercise(EXERCISE), GoldenRunner(), tmp_path / "a")
     assert sound == []
     wrong = Path(shutil.copytree(EXERCISE, tmp_path / "wrong"))
     text = (wrong / "exercise.yaml").read_text()
@@ -68,11 +68,11 @@ def test_a_sound_exercise_and_one_that_is_not(tmp_path):
         "{kind: sfq, limit: 20 packets, buckets: 1024}", "{kind: tbf, limit: 17KB}"
     )
     (wrong / "solution.yaml").write_text(solution)
-    told = "\n".join(lint.lint(load_exercise(wrong), GoldenRunner(), tmp_path / "b"))
+    told = "\n".join(lint(load_exercise(wrong), GoldenRunner(), tmp_path / "b"))
     assert "lone_goodput: " in told
     assert "lost: the solution's answer, to three digits, is not right" in told
     assert "why: answers.yaml: why: fewer than 5 words" in told
     assert "remedy_works: over 3 seeds the difference lies between 0 Mbps and 0" in told
     (wrong / "exercise.yaml").write_text(text.replace("sum(dropped)", "sum(dorpped)"))
     with pytest.raises(InputError, match='lost: sql: unable to find column "dorpped"'):
-        lint.lint(load_exercise(wrong), GoldenRunner(), tmp_path / "c")
+        lint(load_exercise(wrong), GoldenRunner(), tmp_path / "c")

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import shutil
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -441,18 +440,10 @@ def test_a_packed_file_with_anothers_hashes(inbox):
     held = zips.contents(mine)
     manifest, theirs = (json.loads(each[name]) for each in (held, zips.contents(hers)))
     changed = json.dumps({**manifest, "dropped": theirs["dropped"]}).encode()
-    zips.rewritten(mine, held | {name: changed}, packed.RECORD)
+    zips.written(mine, held | {name: changed})
     graded = inbox.mark(mine)
     assert (graded.verdict, states(graded)["unfair"]) == ("rejected", "forged")
     assert not any(points(graded)[key] for key in UNFAIR_POINTS)
-
-
-def test_a_packed_file_that_was_changed(inbox):
-    path = packed_of(inbox.ben)
-    zips.written(path, zips.contents(path) | {"answers.yaml": b"ratio: 1\n"})
-    graded = inbox.mark(path)
-    assert (graded.verdict, graded.student) == ("rejected", None)
-    assert "answers.yaml has another hash than submission.json says" in graded.notes[0]
 
 
 def bomb(path: Path) -> str:
@@ -478,17 +469,6 @@ def test_an_archive_that_attacks(make, inbox):
     graded = inbox.mark(path)
     assert (graded.verdict, graded.student, graded.points) == ("rejected", None, 0)
     assert said in graded.notes[0]
-
-
-def test_a_packed_submission_that_was_unpacked_and_changed(inbox):
-    folder = inbox.path / "unpacked"
-    with zipfile.ZipFile(packed_of(inbox.ben)) as archive:
-        archive.extractall(folder)
-    assert inbox.mark(folder).verdict == "genuine"
-    (folder / "answers.yaml").write_text("ratio: 1\n")
-    graded = inbox.mark(folder)
-    assert (graded.verdict, graded.student) == ("rejected", None)
-    assert "answers.yaml has another hash than submission.json says" in graded.notes[0]
 
 
 @pytest.mark.parametrize("name", ["more.png", "answers.yaml"])

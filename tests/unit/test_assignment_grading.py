@@ -1,7 +1,6 @@
-"""Grading many: bounds of each, resuming, the teacher's tables, gradebooks."""
+"""Grading many: bounds of each, resuming, the teacher's tables, gradebook."""
 
 import csv
-import fcntl
 import io
 import json
 import os
@@ -14,14 +13,14 @@ from dataclasses import replace
 import pytest
 
 from outcast import cli
-from outcast.assignment import by_hand, gradebooks, packed, sheets, worker
 from outcast.assignment import grade as grading
+from outcast.assignment import gradebook, packed
 from outcast.assignment.classes import Class
 from outcast.assignment.folder import Folder
 from outcast.assignment.grade import Bounds, grade
 from outcast.assignment.graded import Evidence, Graded
-from outcast.assignment.questions import Marked
-from outcast.errors import BusyError, ConfigError, InputError
+from outcast.assignment.question_kind import Marked
+from outcast.errors import ConfigError, InputError
 from outcast.records.spreadsheets import csv_text
 from tests.golden import handed_class as golden
 
@@ -55,22 +54,22 @@ def rows(text: str) -> list[dict[str, str]]:
 # Gradebooks.
 
 
-MARKED = by_hand.apply([ANA], {("ana", "why"): by_hand.Points(3.0, "")})[0]
+MARKED = gradebook.with_by_hand([ANA], {("ana", "why"): gradebook.Points(3.0, "")})[0]
 
 
 def test_moodle():
-    text = gradebooks.moodle("NETS26", [MARKED, BEN, AGAIN])
+    text = gradebook.moodle("NETS26", [MARKED, BEN, AGAIN])
     assert rows(text) == [
         {"ID number": "ana", "NETS26": "5", "NETS26 feedback": "ratio 2/2; cause 0/1.5; why 3/4"}
     ]
     rich = Graded("ana", "", "genuine", (Marked("a", 0.0, 101.0, "", "wrong"),))
     with pytest.raises(ConfigError, match="101 points in all; allowed are 100"):
-        gradebooks.moodle("NETS26", [rich])
+        gradebook.moodle("NETS26", [rich])
 
 
 def test_canvas():
     """Its importer asks for these columns. A row with `Points Possible` is no student's."""
-    lines = gradebooks.canvas("NETS26", [MARKED, BEN]).splitlines()
+    lines = gradebook.canvas("NETS26", [MARKED, BEN]).splitlines()
     assert lines == [
         "Student,ID,SIS User ID,SIS Login ID,Section,NETS26",
         "    Points Possible,,,,,7.5",
@@ -78,14 +77,14 @@ def test_canvas():
     ]
 
 
-@pytest.mark.parametrize("book", [gradebooks.moodle, gradebooks.canvas])
+@pytest.mark.parametrize("book", [gradebook.moodle, gradebook.canvas])
 def test_a_total_waits_for_the_answers_that_a_person_marks(book):
     assert "ana" not in book("NETS26", [ANA, BEN, AGAIN])
-    assert gradebooks.waiting([ANA, BEN, AGAIN]) == ["ana"]
-    assert gradebooks.waiting([MARKED, BEN]) == []
+    assert gradebook.waiting([ANA, BEN, AGAIN]) == ["ana"]
+    assert gradebook.waiting([MARKED, BEN]) == []
 
 
-# Tables and sheets.
+# Tables and gradebook.
 
 
 def test_no_cell_is_a_formula():
@@ -96,41 +95,41 @@ def test_no_cell_is_a_formula():
 
 
 def test_the_csv_has_every_question_and_run():
-    first, second = rows(sheets.as_csv([ANA, BEN], ["unfair"], ["ratio", "why"]))
+    first, second = rows(gradebook.as_csv([ANA, BEN], ["unfair"], ["ratio", "why"]))
     assert (first["points"], first["most_points"], first["by_hand_points"]) == ("2", "7.5", "4")
     assert (first["unfair"], first["ratio"], first["why.state"]) == ("genuine", "2", "by_hand")
     assert (second["verdict"], second["points"], second["notes"]) == ("rejected", "", "no")
-    columns = {column.header: [*column.cells] for column in sheets.table([ANA, BEN], []).columns}
+    columns = {column.header: [*column.cells] for column in gradebook.table([ANA, BEN], []).columns}
     assert columns["points"] == ["2", "-"]
 
 
 def test_a_feedback_sheet():
-    text = sheets.feedback("Who | starves", ANA)
+    text = gradebook.feedback("Who | starves", ANA)
     assert "ana: **2 of 7.5 points**, and 4 more to be marked by your teacher." in text
     assert "| cause | 0/1.5 | wrong |" in text
     assert "HYPERLINK" not in text
     for points, state in ((0.0, "wrong"), (3.0, "partly"), (4.0, "right")):
-        (given,) = by_hand.apply([ANA], {("ana", "why"): by_hand.Points(points, "")})
-        assert f"| why | {points:g}/4 | {state} |" in sheets.feedback("x", given)
-        assert ("why" in "\n".join(sheets.remarks([given]))) == (state != "right")
+        (given,) = gradebook.with_by_hand([ANA], {("ana", "why"): gradebook.Points(points, "")})
+        assert f"| why | {points:g}/4 | {state} |" in gradebook.feedback("x", given)
+        assert ("why" in "\n".join(gradebook.remarks([given]))) == (state != "right")
     reasons = (r"a \| b ![x](http://example.org) <img>",)
-    text = sheets.feedback("x", replace(ANA, runs=(Evidence("unfair", "forged", reasons),)))
+    text = gradebook.feedback("x", replace(ANA, runs=(Evidence("unfair", "forged", reasons),)))
     assert r"forged: a \\\| b !\[x](http://example.org) &lt;img> |" in text
 
 
 def test_points_by_hand(tmp_path):
-    path = tmp_path / by_hand.FILE
-    assert by_hand.write(path, [ANA], by_hand.read(path)) == 1
+    path = tmp_path / gradebook.BY_HAND
+    assert gradebook.write_by_hand(path, [ANA], gradebook.read_by_hand(path)) == 1
     (row,) = rows(path.read_text())
     assert (row["student"], row["question"], row["points"]) == ("ana", "why", "")
     assert row["answer"].startswith("'=HYPERLINK")
     # A spreadsheet of another country writes it so.
     path.write_text("\ufeffstudent;question;points;most_points;comment\nana;why;2,5;4;good\n")
-    given = by_hand.read(path)
-    (marked,) = by_hand.apply([ANA], given)
+    given = gradebook.read_by_hand(path)
+    (marked,) = gradebook.with_by_hand([ANA], given)
     assert (marked.points, marked.by_hand_points) == (4.5, 0)
-    assert by_hand.write(path, [ANA], given) == 0
-    assert by_hand.read(path) == given
+    assert gradebook.write_by_hand(path, [ANA], given) == 0
+    assert gradebook.read_by_hand(path) == given
 
 
 @pytest.mark.parametrize(
@@ -146,7 +145,7 @@ def test_points_by_hand(tmp_path):
 def test_points_that_cannot_be_given(text, said, tmp_path):
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(ConfigError, match=said):
-        by_hand.read(tmp_path / "x.csv")
+        gradebook.read_by_hand(tmp_path / "x.csv")
 
 
 # Packed submissions.
@@ -159,7 +158,7 @@ def test_what_is_packed(handed_in, tmp_path):
         names = set(archive.namelist())
     of_a_run = ("config.yaml", "manifest.json", "summary.json")
     assert names == {
-        *("submission.json", "assignment.yaml", "answers.yaml", "picture.png"),
+        *("assignment.yaml", "answers.yaml", "picture.png"),
         *(f"configs/{run}.yaml" for run in made.runs),
         *(f"runs/{run}/{name}" for run in made.runs for name in of_a_run),
     }
@@ -192,14 +191,12 @@ pathlib.Path(sys.argv[1], "result.json").write_text('{"done": true}')
 
 
 def test_what_takes_too_long_or_too_much_does_not_stop_the_others(tmp_path, monkeypatch):
-    (tmp_path / "bounded_item.py").write_text(BOUNDED)
-    monkeypatch.setattr(
-        grading, "python_module", lambda name: [sys.executable, f"{tmp_path}/{name}.py"]
-    )
+    (tmp_path / "item.py").write_text(BOUNDED)
+    monkeypatch.setattr(grading, "python_module", lambda _: [sys.executable, f"{tmp_path}/item.py"])
     items = [{"sleep_s": 0.0}, {"sleep_s": 600.0}, {"megabytes": 4000}, {"kill": True}]
     began, scratch = time.monotonic(), tmp_path / "scratch"
     scratch.mkdir()
-    found = grading.each("bounded_item", items, scratch, 4, Bounds(8.0, 1 << 30))
+    found = grading.each(items, scratch, 4, Bounds(8.0, 1 << 30))
     ended = {done.item: done for done in found}
     assert time.monotonic() - began < 40
     assert ended[0].result == {"done": True}
@@ -210,15 +207,13 @@ def test_what_takes_too_long_or_too_much_does_not_stop_the_others(tmp_path, monk
 
 
 def test_an_interrupted_grading_ends_its_processes(tmp_path, monkeypatch):
-    (tmp_path / "bounded_item.py").write_text(BOUNDED)
-    monkeypatch.setattr(
-        grading, "python_module", lambda name: [sys.executable, f"{tmp_path}/{name}.py"]
-    )
+    (tmp_path / "item.py").write_text(BOUNDED)
+    monkeypatch.setattr(grading, "python_module", lambda _: [sys.executable, f"{tmp_path}/item.py"])
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     items = [{}, *[{"sleep_s": 600.0}] * 5]
     began = time.monotonic()
-    found = grading.each("bounded_item", items, scratch, 2, Bounds(600.0, 1 << 30))
+    found = grading.each(items, scratch, 2, Bounds(600.0, 1 << 30))
     assert next(found).result
     found.close()
     assert time.monotonic() - began < 30
@@ -243,27 +238,16 @@ def test_many_are_graded_in_one_go_and_taken_up_again(handed_in, tmp_path):
     assert again.notes == ("taken from the earlier grading",)
 
 
-def test_two_gradings_at_once(handed_in, tmp_path):
-    class_, folder = handed_in
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with pytest.raises(BusyError, match="another grading works in it"):
-            grade(class_, [folder.path], runner=golden.RUNNER, results=tmp_path)
-    finally:
-        os.close(descriptor)
-
-
 def test_a_grade_that_could_not_be_computed_is_not_kept(handed_in, tmp_path, monkeypatch):
     class_, folder = handed_in
     (tmp_path / "kept").mkdir()
-    task = worker.Task(
-        *(str(class_.path), str(folder.path), worker.GUEST), *(str(tmp_path / "kept"), "basis", "")
+    task = grading.Task(
+        str(class_.path), str(folder.path), grading.GUEST, str(tmp_path / "kept"), "basis"
     )
     for number, remarks in enumerate((("remedy_works: not computed",), ())):
         graded = Graded("ana", "", "genuine", for_teacher=remarks)
-        monkeypatch.setattr(worker.marking, "mark", lambda *_, graded=graded: graded)
-        worker.grade_one(task, tmp_path / f"scratch-{number}")
+        monkeypatch.setattr(grading.marking, "mark", lambda *_, graded=graded: graded)
+        grading.grade_one(task, tmp_path / f"scratch-{number}")
         assert len(list((tmp_path / "kept").iterdir())) == number
 
 
@@ -272,7 +256,7 @@ def test_a_grade_that_could_not_be_computed_is_not_kept(handed_in, tmp_path, mon
 
 def test_the_verb(handed_in, tmp_path, capsys, monkeypatch):
     class_, folder = handed_in
-    monkeypatch.setattr(worker, "GUEST", golden.RUNNER)
+    monkeypatch.setattr(grading, "GUEST", golden.RUNNER)
     file = tmp_path / "ana.zip"
     assert cli.invoke(["assignment", "pack", str(folder.path), "-o", str(file)]) == 0
     assert "runs: unfair, remedy" in capsys.readouterr().out
@@ -307,7 +291,7 @@ def test_what_is_not_answered_is_said_once():
     notes = tuple(f"answers.yaml: {key}: not answered" for key in ("ratio", "cause"))
     marked = tuple(Marked(key, 0.0, 1.0, "not answered", "missing") for key in ("ratio", "cause"))
     graded = Graded("ana", "ana", "incomplete", marked, notes=(*notes, "runs/r: there is no run"))
-    assert sheets.remarks([graded]) == [
+    assert gradebook.remarks([graded]) == [
         "ana: ratio, cause: not answered",
         "ana: runs/r: there is no run",
     ]

@@ -104,7 +104,7 @@ def test_modules_are_imported_by_their_names():
     }
     assert computed == {
         "outcast",  # its public members
-        "outcast.assignment.worker",  # what makes the runs again
+        "outcast.assignment.grade",  # what makes the runs again
         "outcast.cli",  # the verbs
         "outcast.emulation.standalone",  # our small programs at hosts
         "outcast.engines.guest.boot",  # inside the guest, where outcast is not imported yet

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from outcast.assignment.documents import Line, Name, Part
-from outcast.assignment.expression import Expression
+from outcast.assignment.queries import Expression
 from outcast.errors import InputError
 from outcast.records.run import Run
 
