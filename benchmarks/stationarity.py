@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import stored
-from outcast.analysis.measure.stationarity import PARTS, has_trend
+from outcast.analysis.measure.fairness import PARTS, has_trend
 
 SERIES = 400
 

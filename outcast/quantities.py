@@ -187,7 +187,7 @@ TABLE: tuple[Quantity, ...] = tuple(Quantity(*row) for row in (
     ("output", "empty_ms", "when\nempty", "sojourn when empty", MS, "report",
      "median of packets that find the queue empty; they may wait for a frame on the link"),
     ("output", "full_s", "full\n(s)", "time full (s)", SECONDS, "show report",
-     "how long a queue with a limit in bytes had no room for a full frame", "full_queue:full_s"),
+     "how long a queue with a limit in bytes had no room for a full frame", "port_summary:full_s"),
     ("output", "marks", "ECN\nmarks", "ECN marks", COUNT, "show report", "packets marked"),
 
     ("port", "port", "port", "port", TEXT),

@@ -18,12 +18,11 @@ from outcast.analysis.join import directions, pairs
 from outcast.analysis.join.join import join
 from outcast.analysis.measure import (
     blackout,
-    drop_ranges,
+    drop_causes,
     latency,
     queue,
-    sent_again,
+    segments,
     tcp,
-    throughput,
 )
 from outcast.analysis.trace.pages import open_events
 from outcast.analysis.trace.places import nearest
@@ -85,12 +84,12 @@ def warm() -> None:
     joined = join([came], [output])
     queue.replay(joined)
     latency.latency(joined)
-    drop_ranges.missing_ids(joined)
+    drop_causes.missing_ids(joined)
     blackout.port_chains(joined)
     blackout.flow_chains(joined)
-    throughput.fresh_bytes(joined.departures, joined.flows)
+    segments.fresh_bytes(joined.departures, joined.flows)
     tcp.resent(joined, 1)
-    sent_again.segments(
+    segments.segments(
         np.zeros(2, np.int64),
         np.array([10, 0], np.uint32),
         np.array([10, 20]),

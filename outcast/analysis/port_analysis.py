@@ -21,8 +21,8 @@ from outcast.analysis.join.pairs import grouped
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
 from outcast.analysis.measure.queue import Queue, first_bits_ns, of_own, on_wire
 from outcast.analysis.measure.queue_levels import replay_behind
+from outcast.analysis.measure.segments import fresh_bytes
 from outcast.analysis.measure.tcp import Acks, Resent, RoundTrips, resent, round_trips
-from outcast.analysis.measure.throughput import fresh_bytes
 from outcast.errors import InputError
 from outcast.experiment import MTU_FRAME_BYTES
 from outcast.experiment.engine import properties

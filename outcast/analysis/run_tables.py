@@ -15,15 +15,18 @@ import polars as pl
 from outcast.analysis import store
 from outcast.analysis.join.findings import Found
 from outcast.analysis.measure.bins import throughput_table, utilisation_table
-from outcast.analysis.measure.completions import completion_table
-from outcast.analysis.measure.fairness_windows import fairness_table
-from outcast.analysis.measure.flows import FlowMeasures, flow_measures, packet_span_ns
+from outcast.analysis.measure.completions import completion_table, execution_table, probe_table
+from outcast.analysis.measure.fairness import fairness_table
+from outcast.analysis.measure.flows import (
+    FlowMeasures,
+    active_seconds,
+    flow_bytes,
+    flow_measures,
+    packet_span_ns,
+)
 from outcast.analysis.measure.kernel_counts import KernelCounts
-from outcast.analysis.measure.links import link_table
-from outcast.analysis.measure.probes import probe_table
-from outcast.analysis.measure.program_runs import execution_table
-from outcast.analysis.measure.run_goodput import active_seconds, flow_bytes
-from outcast.analysis.measure.spreads import Spread, spread_of
+from outcast.analysis.measure.losses import link_table
+from outcast.analysis.measure.queue import Spread, spread_of
 from outcast.analysis.measure.streams import stream_table, workload_table
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.join.join import Counts
-from outcast.analysis.measure import links
-from outcast.analysis.measure.losses import cut_off, lost_at_senders, lost_to_the_link
+from outcast.analysis.measure.losses import cut_off, distrust, lost_at_senders, lost_to_the_link
 from outcast.analysis.port_analysis import PortAnalysis, elsewhere
 from outcast.analysis.run_analysis import Analysis
 from outcast.records.captures import AnyManifest
@@ -43,7 +42,7 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
     if kernel_drops:
         reasons.append(f"tcpdump lost {kernel_drops} packets in the kernel")
     reasons += lost_at_senders(analysis)
-    reasons += links.distrust(analysis)
+    reasons += distrust(analysis)
     return CaptureSummary(
         tcpdump_kernel_drops=kernel_drops,
         inferred_drops=sums["inferred"],

@@ -21,7 +21,7 @@ def export(source: str | os.PathLike[str], file: str | os.PathLike[str]) -> int:
         ConfigError: the file's name is refused.
         InputError: the run or a capture is missing or broken, or the file cannot be written.
     """
-    from outcast.analysis.export import packets
+    from outcast.analysis import export as packets
     from outcast.analysis.selection import open_source
     from outcast.records.tables import refusing
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from outcast.analysis.capture.copies import remove_few
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, Columns
-from outcast.analysis.capture.pcap import grid_ns, read_captures, shared_files
+from outcast.analysis.capture.pcap import grid_ns, read_captures, remove_few, shared_files
 from outcast.analysis.capture.records import OUT_OF
 from outcast.analysis.join import identities
 from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out, port_counts
@@ -20,8 +19,14 @@ from outcast.analysis.join.findings import DropRange, Found, RefusedJoin
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.join.pairs import sample
 from outcast.analysis.measure import blackout, queue
-from outcast.analysis.measure.by_length import lost_by_length
-from outcast.analysis.measure.drop_ranges import drop_ranges
+from outcast.analysis.measure.drop_causes import (
+    Relation,
+    drop_ranges,
+    explained_drops,
+    lost_by_length,
+    random_losses,
+    relations,
+)
 from outcast.analysis.measure.estimates import (
     FINE_NS,
     Doubtful,
@@ -41,13 +46,8 @@ from outcast.analysis.measure.estimates import (
     service_remarks,
 )
 from outcast.analysis.measure.latency import latency
+from outcast.analysis.measure.queue import sojourn_spread
 from outcast.analysis.measure.queue_levels import Capacity
-from outcast.analysis.measure.random_loss import (
-    Relation,
-    explained_drops,
-    random_losses,
-    relations,
-)
 from outcast.analysis.measure.repairs import (
     Silence,
     repairs,
@@ -55,7 +55,6 @@ from outcast.analysis.measure.repairs import (
     silences,
     unrepaired,
 )
-from outcast.analysis.measure.spreads import sojourn_spread
 from outcast.api import joining
 from outcast.api.joining import Asked, parse_addresses, parse_max_sojourn_ns, parse_queue
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean

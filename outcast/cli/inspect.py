@@ -101,7 +101,7 @@ def _require_folder(path: Path, option: str, what: str) -> None:
 def _show_capture(path: Path, wanted: Selection, form: str, has_others: bool) -> None:
     from dataclasses import replace
 
-    from outcast.analysis.measure.one_capture import seen_flows as flows_of
+    from outcast.analysis.captured import seen_flows as flows_of
     from outcast.view.terminal import seen_flows
 
     if has_others or replace(wanted, port=None) != type(wanted)(margin_ns=wanted.margin_ns):

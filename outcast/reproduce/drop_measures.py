@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from outcast.analysis.measure import chance
-from outcast.analysis.measure.blackout import is_dense
+from outcast.analysis.measure.blackout import chains, chains_by_lot, is_dense
 from outcast.records.run import Run
 from outcast.reproduce.claims import Measure
 from outcast.reproduce.registry import NOT_NEGATIVE, SHARE, measure
@@ -96,7 +95,7 @@ def chains_over_lots(run: Run, hops: int | None, lot_packets: int | None) -> flo
 
     A chain is of one input port. The lot keeps how many packets the port loses in each
     `lot_packets` packet times, or in the whole run if that is None, and says which
-    (outcast/analysis/measure/chance.py). NaN if no packet of the class is dropped.
+    (outcast/analysis/measure/blackout.py). NaN if no packet of the class is dropped.
     """
     ports = [name for name, port in run.summary.drops.items() if port.hops == [hops]]
     packets = run.scan("packets").select(
@@ -111,8 +110,8 @@ def chains_over_lots(run: Run, hops: int | None, lot_packets: int | None) -> flo
             blocks = np.zeros_like(t_in_ns)
         else:
             blocks = t_in_ns // (lot_packets * run.frame_ns)
-        observed += chance.chains(lost)
-        by_lot += chance.chains_by_lot(lost, blocks, seed=0)
+        observed += chains(lost)
+        by_lot += chains_by_lot(lost, blocks, seed=0)
     # As many drops are in fewer chains if the chains are longer.
     return by_lot / observed if observed else math.nan
 

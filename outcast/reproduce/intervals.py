@@ -6,9 +6,9 @@ capture.
 
 from __future__ import annotations
 
-from outcast.analysis.measure import stationarity
-from outcast.analysis.measure.run_goodput import summed_up
-from outcast.analysis.measure.stationarity import FlowRates
+from outcast.analysis.measure import fairness
+from outcast.analysis.measure.fairness import FlowRates
+from outcast.analysis.measure.flows import summed_up
 from outcast.analysis.run_analysis import Interval as Span
 from outcast.plan.grouping import Comparison
 from outcast.records.run import Run
@@ -52,7 +52,7 @@ def covered(run: Run, interval: Interval | None) -> Summary | Window | None:
 
 def rates_in(run: Run, span: Span) -> FlowRates | None:
     """The bins of a run that lie in a span as a whole; None if there is none, or no flow."""
-    return stationarity.rates_in(run.table("throughput"), round(run.summary.duration_s * 1e9), span)
+    return fairness.rates_in(run.table("throughput"), round(run.summary.duration_s * 1e9), span)
 
 
 def goodput_bps(rates: FlowRates) -> dict[int, float]:
@@ -63,7 +63,7 @@ def goodput_bps(rates: FlowRates) -> dict[int, float]:
 
 
 def is_stationary(run: Run, interval: Interval | None) -> bool | None:
-    """Whether a run is stationary over an interval; see `stationarity.is_stationary`."""
-    return stationarity.is_stationary(
+    """Whether a run is stationary over an interval; see `fairness.is_stationary`."""
+    return fairness.is_stationary(
         rates_in(run, span_of(run, interval)), run.manifest.compared_flows
     )

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from outcast import handed_in
-from outcast.analysis.measure import stationarity
+from outcast.analysis.measure import fairness
 from outcast.errors import InputError, without_folder
 from outcast.files import write_text
 from outcast.records.run import Run
@@ -291,7 +291,7 @@ def _is_starved_alone(run: Run, measure: Measure) -> bool:
     flows = tuple(rates.flows[row] for row in rows)
     others = replace(rates, flows=flows, goodput_bytes=rates.goodput_bytes[rows])
     records = [flow for flow in run.manifest.compared_flows if flow.flow in flows]
-    return stationarity.change(others, records) == ""
+    return fairness.change(others, records) == ""
 
 
 def finite(value: float) -> float | None:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from outcast.analysis.measure.fairness import change, fairness_change, rates_in
 from outcast.analysis.measure.losses import BEFORE_SENDING, where
-from outcast.analysis.measure.stationarity import change, fairness_change, rates_in
 from outcast.analysis.run_analysis import Interval
 from outcast.plan.grouping import GROUPINGS
 from outcast.quantities import format_ms

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from outcast.analysis.measure.sent_again import segments
+from outcast.analysis.measure.segments import segments
 from outcast.records.run_directory import RunDirectory
 from outcast.records.sender_tables import write_sender_table
 from outcast.records.trace import FOLDER

@@ -16,8 +16,8 @@ from scipy.stats import kendalltau
 from outcast import experiment
 from outcast.analysis import analyze
 from outcast.analysis.measure import blackout
+from outcast.analysis.measure.fairness import chance_of_trend
 from outcast.analysis.measure.losses import loss_warnings
-from outcast.analysis.measure.stationarity import chance_of_trend
 from outcast.cli import invoke as outcast
 from outcast.experiment import Instant
 from outcast.records.port_summaries import LossSummary

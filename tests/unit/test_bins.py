@@ -13,7 +13,7 @@ from outcast.analysis.join.join import join
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure.bins import queue_in_bins
 from outcast.analysis.measure.queue import Event, Queue
-from outcast.analysis.measure.throughput import bytes_between, fresh_bytes, series
+from outcast.analysis.measure.segments import bytes_between, fresh_bytes, series
 from outcast.records.run_directory import RunDirectory
 from tests.golden.packets import P, capture
 from tests.golden.run_directory import analysed_run

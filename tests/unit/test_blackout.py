@@ -10,7 +10,7 @@ import pytest
 from outcast import experiment
 from outcast.analysis.capture.pcap import read_capture, read_captures
 from outcast.analysis.join.join import Joined, JoinOptions, Verdict, join
-from outcast.analysis.measure import chance
+from outcast.analysis.measure import blackout
 from outcast.analysis.measure.blackout import flow_chains, length_counts, port_chains
 from outcast.emulation.blackout_switch import on_ns
 from outcast.plan.make import make_plan
@@ -163,21 +163,21 @@ def lost(text: str) -> np.ndarray:
     ("packets", "count"), [("", 0), ("...", 0), ("xx", 1), ("x.x", 2), (".xx.x", 2), ("xx..xx", 2)]
 )
 def test_chains_are_counted(packets, count):
-    assert chance.chains(lost(packets)) == count
+    assert blackout.chains(lost(packets)) == count
 
 
 def test_chains_are_longer_than_by_lot_where_drops_come_together():
     dropped = np.random.default_rng(3).random(20_000) < 0.2
     blocks = np.arange(20_000) // 64
-    ratio = chance.chains_by_lot(dropped, blocks, 0) / chance.chains(dropped)
+    ratio = blackout.chains_by_lot(dropped, blocks, 0) / blackout.chains(dropped)
     assert ratio == pytest.approx(1, abs=0.03)
     dropped = np.repeat(np.random.default_rng(3).random(7_000) < 0.1, 3)
     blocks = np.arange(21_000) // 64
-    assert chance.chains_by_lot(dropped, blocks, 0) / chance.chains(dropped) > 2.5
+    assert blackout.chains_by_lot(dropped, blocks, 0) / blackout.chains(dropped) > 2.5
     # Every other block loses half of its packets. The lot stays within a block.
     blocks = np.arange(20_000) // 64
     dropped = (np.random.default_rng(3).random(20_000) < 0.5) & (blocks % 2 == 0)
-    ratio = chance.chains_by_lot(dropped, blocks, 0) / chance.chains(dropped)
+    ratio = blackout.chains_by_lot(dropped, blocks, 0) / blackout.chains(dropped)
     assert ratio == pytest.approx(1, abs=0.03)
     dropped = lost("....xxxx....")
-    assert chance.chains_by_lot(dropped, np.arange(12) // 4, 0) == 1
+    assert blackout.chains_by_lot(dropped, np.arange(12) // 4, 0) == 1

@@ -37,7 +37,7 @@ from scapy.all import (
     raw,
 )
 
-from outcast.analysis.capture import sequence
+from outcast.analysis.capture import opening
 from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
 from outcast.analysis.capture.records import CaptureFile
@@ -345,14 +345,14 @@ def test_who_only_reads_is_not_refused(tmp_path, monkeypatch):
         (processes / f"{number}" / "fdinfo" / "3").write_text(f"pos:\t0\nflags:\t{flags}\n")
         (processes / f"{number}" / "comm").write_text("tcpdump\n")
     with pytest.raises(InputError, match=r"tcpdump \(process 12\) still writes"):
-        sequence.refuse_live([path], processes)
+        opening.refuse_live([path], processes)
     with monkeypatch.context() as patch:
         # A machine with very many open files does not hold up the join.
-        patch.setattr(sequence, "_SCAN_S", -1.0)
-        sequence.refuse_live([path], processes)
+        patch.setattr(opening, "_SCAN_S", -1.0)
+        opening.refuse_live([path], processes)
     shutil.rmtree(processes / "12")
-    sequence.refuse_live([path], processes)
-    sequence.refuse_live([path], tmp_path / "no proc")
+    opening.refuse_live([path], processes)
+    opening.refuse_live([path], tmp_path / "no proc")
 
 
 def test_a_capture_that_grows_while_it_is_read_is_refused(tmp_path, monkeypatch):

@@ -16,11 +16,9 @@ import pytest
 from dpkt import pcapng as dpkt_pcapng
 
 import outcast as library
-from outcast.analysis import analyze
+from outcast.analysis import analyze, export
 from outcast.analysis.capture.pcap import read_capture
-from outcast.analysis.export import captured, comments
-from outcast.analysis.export.captured import PortFiles
-from outcast.analysis.export.packets import Writer
+from outcast.analysis.export import PortFiles, Writer
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
 from outcast.records.run_directory import RunDirectory
@@ -225,18 +223,18 @@ def test_packets_are_found_though_the_clock_was_off_and_drifted(run, tmp_path):
     """The table has corrected times, as after a join of foreign captures."""
     table = rows_of(run)
     path = run / "captures/s1-eth3.in.pcap"
-    exact = captured.find(PortFiles("s1-eth3", "in", path), table)
+    exact = export.find(PortFiles("s1-eth3", "in", path), table)
     first_ns = int(table["t_in"][0])
     moved = table.with_columns(
         t_in=pl.col("t_in") - 800_000_000 + (pl.col("t_in") - first_ns) * 50 // 1_000_000
     )
-    found = captured.find(PortFiles("s1-eth3", "in", path, one_clock=False), moved)
+    found = export.find(PortFiles("s1-eth3", "in", path, one_clock=False), moved)
     assert (found.row == exact.row).all()
     assert (found.row >= 0).all()
     there = moved["t_in"].to_numpy()[found.row]
     assert np.abs(found.stamp_ns - there).max() <= 1
     with pytest.raises(InputError, match="lacks"):
-        captured.find(PortFiles("s1-eth3", "in", path), moved)
+        export.find(PortFiles("s1-eth3", "in", path), moved)
 
 
 ROW = {
@@ -263,7 +261,7 @@ ALONE = {"limit_bytes": None, "drop": None, "blackout": None, "chain_drops": Non
     ],
 )
 def test_comments(changes, text):
-    assert comments.comment(ROW | changes, left=False) == text
+    assert export.comment(ROW | changes, left=False) == text
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast.analysis.measure.bins import FlowBins
-from outcast.analysis.measure.fairness_windows import Change, changes, sliding, widths_in_bins
-from outcast.analysis.measure.run_goodput import holder, jain_index, outcast_ratio
+from outcast.analysis.measure.fairness import Change, changes, sliding, widths_in_bins
+from outcast.analysis.measure.flows import holder, jain_index, outcast_ratio
 from outcast.analysis.run_analysis import Interval
 
 BIN_NS = 10

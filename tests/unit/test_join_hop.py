@@ -10,7 +10,7 @@ import pytest
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure import queue
-from outcast.analysis.measure.by_length import lost_by_length
+from outcast.analysis.measure.drop_causes import lost_by_length
 from outcast.api.joins import join_captures
 from outcast.errors import UntrustedError
 from tests.golden.model import PCAP_HEADER

@@ -6,15 +6,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.analysis.measure.limits import (
+from outcast.analysis.measure.kernel_counts import (
     LEAST_SAMPLES,
     FlowSpan,
-    idle_warnings,
     limit_warnings,
     limits,
     memory_warnings,
     slow_warnings,
 )
+from outcast.analysis.run_summary import idle_warnings
 from outcast.records.counters import HostCounters
 from outcast.records.port_summaries import LossSummary, PortLosses
 from outcast.records.summary import LimitSummary

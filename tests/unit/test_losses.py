@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from outcast import analysis
-from outcast.analysis.measure.random_loss import _is_even
+from outcast.analysis.measure.drop_causes import _is_even
 from outcast.errors import InputError
 from outcast.records import queue_statistics
 from outcast.records.counters import HostCounters, LinkRecord, LinkTotals

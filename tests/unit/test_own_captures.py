@@ -9,7 +9,7 @@ import pytest
 from scapy.all import IP, UDP, Ether, Raw, raw
 
 from outcast.analysis.capture.pcap import interfaces_of, read_capture
-from outcast.analysis.measure.one_capture import seen_flows
+from outcast.analysis.captured import seen_flows
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
 from tests.ethernet import ETHERNET

@@ -9,10 +9,9 @@ import pytest
 from outcast.analysis.capture.pcap import read_capture, read_captures
 from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.measure.blackout import port_chains
-from outcast.analysis.measure.phase import contests, packet_time_ns, phases
-from outcast.analysis.measure.queue import replay, switch_latency_ns
+from outcast.analysis.measure.noise import contests, packet_time_ns, phases
+from outcast.analysis.measure.queue import length_spread, replay, sojourn_spread, switch_latency_ns
 from outcast.analysis.measure.queue_levels import Capacity, capacity, level_within
-from outcast.analysis.measure.spreads import length_spread, sojourn_spread
 from outcast.experiment.wire import FRAMINGS
 from tests.golden import model
 from tests.golden.packets import P, capture, joined

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from outcast.analysis.measure import stationarity
-from outcast.analysis.measure.stationarity import FlowRates
+from outcast.analysis.measure import fairness
+from outcast.analysis.measure.fairness import FlowRates
 from outcast.records.run import Run
 from outcast.reproduce import claims, intervals, measures, recipe, result
 from outcast.reproduce.claims import Measure
@@ -129,7 +129,7 @@ def test_what_changed_has_the_names_of_its_groups(run):
         named = [
             flow.model_copy(update={"name": near if flow.hops == 2 else far}) for flow in flows
         ]
-        return stationarity.change(rates, named)
+        return fairness.change(rates, named)
 
     assert told("here", None) == "the share of here in the goodput rises"
     by_hops = "the 2-hop flows' share of the goodput rises"
@@ -142,8 +142,8 @@ def test_a_flow_alone_has_goodput_and_no_share(run):
     def of(goodput_bytes: np.ndarray) -> FlowRates:
         return FlowRates((alone[0].flow,), goodput_bytes[None, :], intervals.Span(0, 40))
 
-    assert stationarity.change(of(np.linspace(1, 9, 40)), alone) == "the goodput rises"
-    assert stationarity.change(of(np.full(40, 5.0)), alone) == ""
+    assert fairness.change(of(np.linspace(1, 9, 40)), alone) == "the goodput rises"
+    assert fairness.change(of(np.full(40, 5.0)), alone) == ""
 
 
 def test_many_flows_that_change_places_are_doubted_by_their_fairness(run):
@@ -151,12 +151,12 @@ def test_many_flows_that_change_places_are_doubted_by_their_fairness(run):
     few = uneven.copy()
     # Half of the flows come up at different times, none of them from part to part.
     few[:25] *= np.arange(40) >= np.linspace(0, 39, 25)[:, None]
-    told = stationarity.fairness_change(FlowRates(tuple(range(50)), few, intervals.Span(0, 40)))
+    told = fairness.fairness_change(FlowRates(tuple(range(50)), few, intervals.Span(0, 40)))
     assert told.startswith("Jain's index rises from 0.")
     for steady in (uneven, np.full((2, 40), 5.0)):
         rates = FlowRates(tuple(range(len(steady))), steady, intervals.Span(0, 40))
-        assert stationarity.fairness_change(rates) == ""
-    assert stationarity.fairness_change(None) == ""
+        assert fairness.fairness_change(rates) == ""
+    assert fairness.fairness_change(None) == ""
 
 
 def of_flow(run: Run, flow: int, factors: np.ndarray) -> Run:
@@ -195,12 +195,12 @@ def test_few_bins_tell_nothing(run):
     ],
 )
 def test_a_trend_rises_or_falls(values, trend):
-    assert stationarity.has_trend(values) is trend
+    assert fairness.has_trend(values) is trend
 
 
 def test_the_test_for_a_trend_is_as_strict_as_it_says():
     draw = np.random.default_rng(1)
-    doubted = [stationarity.has_trend(draw.normal(size=10)) for _ in range(1000)]
+    doubted = [fairness.has_trend(draw.normal(size=10)) for _ in range(1000)]
     assert 0.03 < np.mean(doubted) < 0.07
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast.analysis.capture.headers import ACK, SYN
-from outcast.analysis.measure.sent_again import segments, sent_twice
+from outcast.analysis.measure.segments import segments, sent_twice
 
 MSS = 1000
 FIELDS = ("ids", "stamps", "random ids and stamps")

@@ -15,7 +15,7 @@ from outcast.analysis.compiled import Array
 from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure import tcp
-from outcast.analysis.measure.sent_again import segments
+from outcast.analysis.measure.segments import segments
 from tests.golden.packets import P, capture
 
 MIN_RTO_NS = 4_000_000

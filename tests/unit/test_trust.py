@@ -139,7 +139,7 @@ def summary(monkeypatch) -> Callable[[Callable[[Any], object]], Any]:
             trust, "elsewhere", lambda *_: getattr(analysis, "strangers", frozenset())
         )
         monkeypatch.setattr(
-            "outcast.analysis.trust.links.distrust", lambda _: getattr(analysis, "of_links", [])
+            "outcast.analysis.trust.distrust", lambda _: getattr(analysis, "of_links", [])
         )
         return trust.capture_summary(analysis)
 

@@ -14,7 +14,6 @@ from collections import Counter
 
 import numpy as np
 
-from outcast.analysis.capture.flow_table import SOURCE_MAC, WANTED, Flows, flow_row, mix
 from outcast.analysis.capture.formats import COOKED_V1, COOKED_V2, Records
 from outcast.analysis.capture.headers import (
     AUTHENTICATION,
@@ -24,11 +23,16 @@ from outcast.analysis.capture.headers import (
     LATER_FRAGMENT,
     OPTIONS_CUT,
     OUTBOUND,
+    SOURCE_MAC,
     TCP,
     UDP,
+    WANTED,
     Columns,
     FlowKey,
+    Flows,
     Others,
+    flow_row,
+    mix,
 )
 from outcast.analysis.capture.layers import TUNNELS, inside, link_layer
 from outcast.analysis.compiled import I8, I64, U8, Scalar, compiled, load16, load32, load64

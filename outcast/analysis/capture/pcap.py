@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.ma  # Threads that first use it at once can meet it half imported: numpy, __getattr__
+import numpy.ma
 
-from outcast.analysis.capture import cures, sequence
+from outcast.analysis.capture import opening
 from outcast.analysis.capture.decoder import Decoder
 from outcast.analysis.capture.formats import Records
 from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, FlowKey, Others
@@ -97,7 +97,7 @@ def read_capture(
     cannot be decoded, if no packet is long enough for its headers, or if it grew meanwhile.
     """
     if foreign:
-        sequence.require_file(path)
+        opening.require_file(path)
     file = CaptureFile(path)
     keeps_others = foreign if keeps_others is None else keeps_others
     reading = _Reading(path, Decoder(destinations, foreign, keeps_others), interface)
@@ -109,7 +109,7 @@ def read_capture(
     reading.remarks += _remarks(file)
     reading.require_headers(path, "every packet")
     reading.remarks += reading.left_out(foreign)
-    if foreign and (word := sequence.continued_by(path)):
+    if foreign and (word := opening.continued_by(path)):
         reading.remarks.append(word)
     decoder = reading.decoder
     columns, flows = decoder.finish()
@@ -180,8 +180,8 @@ class _Reading:
         """A line on each kind of packets that take no part, or are known by others inside them."""
         decoder, tunnelled = self.decoder, dict(self.decoder.tunnelled)
         where = f"{self.path}" if self.interface is None else f"{self.path} ({self.interface})"
-        met = Counter({("ERSPAN", cures.MIRRORED): tunnelled.pop("ERSPAN", 0)})
-        for kind, cure in cures.ENCAPSULATIONS.items():
+        met = Counter({("ERSPAN", opening.MIRRORED): tunnelled.pop("ERSPAN", 0)})
+        for kind, cure in opening.ENCAPSULATIONS.items():
             met[cure] += decoder.kinds[kind]
         for (name, command), count in met.items():
             if 2 * count > self.records:
@@ -201,7 +201,7 @@ class _Reading:
                 f"{where}: {decoder.not_ip} packets are not IP (ARP and the like) and take no part"
             )
         for tunnel, count in tunnelled.items():
-            mirror = f". If a mirror put them there, `{cures.MIRRORED}` first takes that off"
+            mirror = f". If a mirror put them there, `{opening.MIRRORED}` first takes that off"
             yield (
                 f"{self.path}: {count:,} packets are in a tunnel ({tunnel}); they are known by the "
                 "packet inside, and their length is that of the whole"
@@ -219,7 +219,7 @@ def interfaces_of(path: Path) -> dict[str, int]:
     Raises InputError as `read_capture`.
     """
     counts: Counter[str] = Counter()
-    sequence.require_file(path)
+    opening.require_file(path)
     file = CaptureFile(path)
     for block in file.blocks():
         number = np.bincount(block.interface[: block.count])
@@ -292,7 +292,7 @@ def read_captures(
     Raises InputError as `read_capture` does, and if a process still writes to one of them.
     """
     if foreign:
-        sequence.refuse_live([path for _, path in files])
+        opening.refuse_live([path for _, path in files])
 
     def size(index: int) -> int:
         path = files[index][1]
@@ -368,3 +368,50 @@ def _common(gaps: Array, spare: float) -> float:
         products, squares = products + gap * times, squares + times * times
         unit = products / squares
     return unit
+
+
+COPIED_WITHIN_NS = 1_000_000_000
+"""A packet with the same IP id and contents within this time is a copy, because a sender numbers
+what it sends again."""
+UNNUMBERED_WITHIN_NS = 100_000
+"""The same for data without an IP id, because no round trip is as short."""
+_SAMPLES, _SAMPLED = 4, 4_096
+
+
+def copies_in(columns: Columns, within_ns: int = COPIED_WITHIN_NS) -> Bool:
+    """Which packets are copies of earlier ones, by IP ids of at most `within_ns` before."""
+    fields = (columns.flow, columns.identity, columns.tsval, columns.tsecr)
+    order = np.lexsort((columns.stamp_ns, *fields))
+    same = np.logical_and.reduce([field[order][1:] == field[order][:-1] for field in fields])
+    numbered = columns.ip_id[order][1:] > 0
+    same &= np.diff(columns.stamp_ns[order]) <= np.where(numbered, within_ns, UNNUMBERED_WITHIN_NS)
+    same &= numbered | (columns.payload_bytes[order][1:] > 0)
+    copies = np.zeros(columns.flow.size, np.bool_)
+    copies[order[1:]] = same
+    return copies
+
+
+def remove_few(capture: PortCapture, most_share: float) -> list[str]:
+    """Takes copies of TCP segments out of a capture if they are few, and says how many they were.
+
+    The join finds more, and is refused then. Stretches of a large capture are looked at
+    first, because copies are spread over it.
+    """
+    columns = capture.columns
+    apart = max(_SAMPLED, columns.flow.size // _SAMPLES)
+    if not any(
+        copies_in(
+            Columns.of(part[start : start + _SAMPLED] for part in columns), UNNUMBERED_WITHIN_NS
+        ).any()
+        for start in range(0, columns.flow.size, apart)
+    ):
+        return []
+    copies = copies_in(columns, UNNUMBERED_WITHIN_NS) & (columns.flags > 0)
+    count = int(copies.sum())
+    if not 0 < count <= most_share * columns.flow.size:
+        return []
+    capture.columns = Columns.of(column[~copies] for column in columns)
+    return [
+        f"{capture.path}: {count:,} packets of {capture.port} are there twice, as from a mirror of "
+        "both directions of a port. Each counts once"
+    ]

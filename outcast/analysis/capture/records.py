@@ -16,8 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from outcast.analysis.capture import cures
-from outcast.analysis.capture.compressed import open_capture
+from outcast.analysis.capture import opening
 from outcast.analysis.capture.formats import (
     COOKED_V1,
     COOKED_V2,
@@ -32,6 +31,7 @@ from outcast.analysis.capture.formats import (
     index_pcap,
     index_pcapng,
 )
+from outcast.analysis.capture.opening import open_capture
 from outcast.errors import InputError
 
 BLOCK_BYTES = 4 << 20
@@ -163,7 +163,7 @@ class CaptureFile:
 
     def _check_link(self, link: int) -> None:
         if link not in LINK_TYPES:
-            name, command = cures.LINKS.get(link, ("", cures.OTHER_LINK))
+            name, command = opening.LINKS.get(link, ("", opening.OTHER_LINK))
             raise InputError(
                 f"{self.path}: link type {link}{f' ({name})' if name else ''} is not read; run "
                 f"`{command}` first. Allowed are {', '.join(dict.fromkeys(LINK_TYPES.values()))}"
@@ -190,10 +190,10 @@ class CaptureFile:
                 yield from self._pcap(source, *_MAGICS[beginning[:4]])
             else:
                 met = "not a capture in pcap or pcapng"
-                for begins, name in cures.FORMATS:
+                for begins, name in opening.FORMATS:
                     met = f"{name}, which is not read" if beginning.startswith(begins) else met
                 raise InputError(
-                    f"{self.path}: {met}; `{cures.CONVERTS}` converts all that Wireshark reads"
+                    f"{self.path}: {met}; `{opening.CONVERTS}` converts all that Wireshark reads"
                 )
 
     def _pcap(self, source: _Source, big: bool, factor: int) -> Iterator[Records]:
@@ -202,7 +202,7 @@ class CaptureFile:
         if version != (2, 4):
             raise InputError(
                 f"{self.path}: pcap of version {version[0]}.{version[1]}, which is not read; "
-                f"`{cures.CONVERTS}` makes pcapng of it"
+                f"`{opening.CONVERTS}` makes pcapng of it"
             )
         field = struct.unpack_from(f"{order}I", source.window, 20)[0]
         link_type = field & 0xFFFF

@@ -17,7 +17,7 @@ import polars as pl
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.queue import Event, Queue, on_wire
-from outcast.analysis.measure.throughput import Series, series
+from outcast.analysis.measure.segments import Series, series
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis
 from outcast.records.flows import FlowRecord

@@ -12,12 +12,14 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
 from outcast.analysis.join.join import Joined
 
 if TYPE_CHECKING:
     import polars as pl
+
 
 DENSE_PACKETS = 4
 """A blackout is dense if its drops are on average at most this many packet times apart."""
@@ -201,3 +203,24 @@ def length_counts(drops: Array) -> dict[str, int]:
     """How many chains there are of each length; only lengths that occur are keys, as text."""
     lengths, counts = np.unique(drops, return_counts=True)
     return {str(a): int(b) for a, b in zip(lengths, counts, strict=True)}
+
+
+LOTS = 20
+"""How often the lot is drawn. Its mean is then known to a fifth of one lot's spread."""
+
+
+def chains(lost: npt.NDArray[np.bool_]) -> int:
+    """How many chains of consecutive drops a series of packets has."""
+    return int(np.count_nonzero(lost[1:] & ~lost[:-1])) + int(lost[0]) if lost.size else 0
+
+
+def chains_by_lot(lost: npt.NDArray[np.bool_], blocks: npt.NDArray[np.int64], seed: int) -> float:
+    """How many chains there are on average if a lot says which packets of a block are dropped.
+
+    Each block keeps its number of drops, so neither a high loss rate nor congestion that comes and
+    goes makes the number differ from `chains(lost)`. Packets are of one input port, in the order of
+    arrival; their blocks ascend. `seed` decides the lots.
+    """
+    generator = np.random.default_rng(seed)
+    counts = [chains(lost[np.lexsort((generator.random(lost.size), blocks))]) for _ in range(LOTS)]
+    return float(np.mean(counts))

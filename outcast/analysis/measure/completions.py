@@ -1,7 +1,4 @@
-"""Flow completion times of generated flows, as a table and by size.
-
-They do not come from captures: the receivers' programs wrote when the last byte arrived.
-"""
+"""How long transfers, programs and probes took."""
 
 from __future__ import annotations
 
@@ -11,11 +8,21 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from outcast.analysis.measure.queue import in_ms
 from outcast.analysis.measure.streams import completed, stream_summary, streams
 from outcast.analysis.run_analysis import Analysis
 from outcast.analysis.store import Columns, table_of
+from outcast.records.flows import ExecutionRecord, ProgramRecord
 from outcast.records.generated import Completed, read_answers
-from outcast.records.summary import LONG_BYTES, SHORT_BYTES, CompletionSummary, TimesSummary
+from outcast.records.probes import read_times
+from outcast.records.summary import (
+    LONG_BYTES,
+    SHORT_BYTES,
+    CompletionSummary,
+    ProbeSummary,
+    ProgramSummary,
+    TimesSummary,
+)
 
 _COLUMNS: Columns[Completed] = {
     "flow": (pl.Int32, "planned.flow"),
@@ -139,3 +146,108 @@ def times_summary(flows: int, times_ns: Sequence[int]) -> TimesSummary:
         p99_ms=p99,
         max_ms=float(times_ms.max()) if times_ms.size else None,
     )
+
+
+_EXECUTIONS: Columns[tuple[ProgramRecord, ExecutionRecord]] = {
+    "program": (pl.String, lambda row: row[0].name),
+    "host": (pl.String, lambda row: row[0].host),
+    "number": (pl.Int32, lambda row: row[1].number),
+    "server": (pl.Boolean, lambda row: row[0].server),
+    "t_start": (pl.Int64, lambda row: row[1].t_start_ns),
+    "t_end": (pl.Int64, lambda row: row[1].t_end_ns),
+    "duration_ns": (pl.Int64, lambda row: row[1].t_end_ns - row[1].t_start_ns),
+    "status": (pl.Int32, lambda row: row[1].status),
+    "ended_by": (pl.String, lambda row: row[1].ended_by),
+    "output_bytes": (pl.Int64, lambda row: row[1].output_bytes),
+}
+
+
+def execution_table(analysis: Analysis) -> pl.DataFrame | None:
+    """One row per execution of a program; None if the run had no programs.
+
+    A server's `t_start` is before the traffic's start. `status` is negative for the signal that
+    ended it. `ended_by` is `itself`, `run` or `limit`.
+    """
+    programs = analysis.manifest.programs
+    rows = [(program, execution) for program in programs for execution in program.executions]
+    since_start = pl.col("t_start", "t_end") - analysis.manifest.traffic.t_start_ns
+    return table_of(_EXECUTIONS, rows).with_columns(since_start) if programs else None
+
+
+def program_summary(analysis: Analysis) -> dict[str, ProgramSummary] | None:
+    """The summary of each program by its name; None if the run had none."""
+    programs = analysis.manifest.programs
+    return {program.name: _of_program(program) for program in programs} if programs else None
+
+
+def _of_program(program: ProgramRecord) -> ProgramSummary:
+    taken_ns = np.array(
+        [
+            execution.t_end_ns - execution.t_start_ns
+            for execution in program.executions
+            if execution.ended_by == "itself" and execution.status == 0
+        ],
+        np.int64,
+    )
+    return ProgramSummary(
+        host=program.host,
+        server=program.server,
+        asked=program.repeat,
+        executions=len(program.executions),
+        failures=program.failures,
+        time_ms=None if program.server else in_ms(taken_ns),
+    )
+
+
+def probe_table(analysis: Analysis) -> pl.DataFrame | None:
+    """One row per packet of a probe, in the order of sending; None without probes.
+
+    `t` is when it was sent. `rtt_ns` is null where no answer came. Raises InputError.
+    """
+    manifest = analysis.manifest
+    if not manifest.probes:
+        return None
+    t_start_ns = manifest.traffic.t_start_ns
+    frames = []
+    for record in manifest.probes:
+        times = [*read_times(analysis.directory.flows, record)]
+        frames.append(
+            pl.DataFrame(
+                {
+                    "packet": np.arange(len(times), dtype=np.int32),
+                    "t": [sent_ns - t_start_ns for sent_ns, _ in times],
+                    "rtt_ns": [end_ns and end_ns - sent_ns for sent_ns, end_ns in times],
+                },
+                schema={"packet": pl.Int32, "t": pl.Int64, "rtt_ns": pl.Int64},
+            ).select(
+                pl.lit(record.probe, pl.Int32).alias("probe"),
+                *(pl.lit(getattr(record, name)).alias(name) for name in ("kind", "src", "dst")),
+                pl.all(),
+            )
+        )
+    return pl.concat(frames)
+
+
+def probe_summary(analysis: Analysis) -> dict[str, ProbeSummary] | None:
+    """Every probe's percentiles in the main interval, by its number; None without probes."""
+    table = probe_table(analysis)
+    if table is None:
+        return None
+    if not analysis.is_whole:
+        table = table.filter(analysis.interval.has(table["t"].to_numpy()))
+    return {
+        str(record.probe): ProbeSummary(
+            kind=record.kind,
+            src=record.src,
+            dst=record.dst,
+            dscp=record.dscp,
+            payload_bytes=record.payload_bytes,
+            every_ms=record.every_ns / 1e6,
+            sent=mine.len(),
+            lost=mine.null_count(),
+            base_rtt_ms=record.base_rtt_ns / 1e6,
+            rtt_ms=in_ms(mine.drop_nulls().to_numpy()),
+        )
+        for record in analysis.manifest.probes
+        for mine in [table.filter(pl.col("probe") == record.probe)["rtt_ns"]]
+    }

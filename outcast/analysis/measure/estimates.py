@@ -16,11 +16,10 @@ from outcast.analysis.join.clocks import Clocks
 from outcast.analysis.join.doubts import MOST_SHARE, late_text
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.join.service import unseen_at_once
-from outcast.analysis.measure.by_length import has_room
+from outcast.analysis.measure.drop_causes import Relation, has_room
 from outcast.analysis.measure.latency import LEAST_BUSY, Latency
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.queue_levels import Capacity, level_within
-from outcast.analysis.measure.random_loss import Relation
 from outcast.analysis.measure.repairs import Silence
 from outcast.errors import UntrustedError
 from outcast.records.captures import QueueEstimate

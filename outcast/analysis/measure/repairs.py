@@ -16,8 +16,7 @@ from outcast.analysis.compiled import I64, Array, Bool
 from outcast.analysis.join.doubts import MOST_SHARE
 from outcast.analysis.join.findings import Reason, Refusal
 from outcast.analysis.join.join import Joined, Verdict
-from outcast.analysis.measure.sent_again import segments
-from outcast.analysis.measure.throughput import unwrap
+from outcast.analysis.measure.segments import segments, unwrap
 
 REPAIRED_WITHIN_NS = 250_000_000
 """A flow that forwards new data after a longer time has repaired a drop. Linux waits for 200 ms and

@@ -44,8 +44,7 @@ from outcast.analysis.compiled import I8, I64, U32, Array, Bool, compiled
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.join.pairs import grouped
-from outcast.analysis.measure.sent_again import sent_twice
-from outcast.analysis.measure.throughput import paint, unwrap
+from outcast.analysis.measure.segments import paint, sent_twice, unwrap
 
 LEAST_ACKNOWLEDGED = 3
 """This number of later segments selectively acknowledged proves a loss (tcp_reordering, tcp(7))."""

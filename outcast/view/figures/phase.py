@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from outcast.analysis.compiled import Array
-from outcast.analysis.measure.phase import Contests, contests
+from outcast.analysis.measure.noise import Contests, contests
 from outcast.records.flows import BottleneckRecord, QueueRecord
 from outcast.records.link_rate import steps_of
 from outcast.records.run import Run

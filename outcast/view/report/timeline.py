@@ -9,7 +9,7 @@ import polars as pl
 
 from outcast.analysis import selection
 from outcast.analysis.compiled import Array, Bool
-from outcast.analysis.measure.sent_again import segments
+from outcast.analysis.measure.segments import segments
 from outcast.analysis.store import NOTES, VERDICTS
 from outcast.experiment.engine import properties
 from outcast.plan.addresses import with_port

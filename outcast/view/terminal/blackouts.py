@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from outcast.analysis import selection
-from outcast.analysis.export.comments import with_drops
+from outcast.analysis.export import with_drops
 from outcast.analysis.selection import Selection, Source
 from outcast.analysis.trace.drops import POLICED, losing_ways
 from outcast.errors import ConfigError

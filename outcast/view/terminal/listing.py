@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from outcast.analysis import selection
-from outcast.analysis.export.captured import captures_of, find
+from outcast.analysis.export import captures_of, find
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan.addresses import with_port

@@ -8,7 +8,7 @@ import numpy as np
 
 from outcast.analysis.capture.headers import TCP, UDP
 from outcast.analysis.capture.pcap import PortCapture, interfaces_of, read_captures
-from outcast.analysis.measure.one_capture import SeenFlow
+from outcast.analysis.captured import SeenFlow
 from outcast.errors import ConfigError, InputError
 from outcast.plan.addresses import with_port
 from outcast.view.terminal import forms

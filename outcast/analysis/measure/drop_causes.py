@@ -1,4 +1,9 @@
-"""Between which numbers the drops are, where the captures lack a few packets.
+"""Drops that no full queue explains, and how many there are where captures lack packets.
+
+A queue drops what finds it full. A policer, a filter (ACL), a firewall or a bad cable drops
+whatever the queue holds, and an AQM drops before it is full. A limit of length on the way drops all
+long packets of a flow (a path MTU black hole). Captures that lack packets look alike, but nobody
+sends that data again.
 
 Captures that lack much are refused (`join/doubts.py`). Where one lacks less, what left without
 having come in, and what seems dropped without a reason, show how much.
@@ -6,21 +11,262 @@ having come in, and what seems dropped without a reason, show how much.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
 from outcast.analysis.capture.headers import TCP
-from outcast.analysis.compiled import I8, I32, I64, U16, Bool, compiled
+from outcast.analysis.compiled import I8, I32, I64, U16, Array, Bool, compiled
 from outcast.analysis.join.directions import Directions
 from outcast.analysis.join.doubts import MOST_SHARE
 from outcast.analysis.join.findings import DropRange
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
 from outcast.analysis.join.pairs import numbered
 from outcast.analysis.join.places import ELSEWHERE
+from outcast.analysis.measure.latency import Busy
 from outcast.analysis.measure.queue import Queue
-from outcast.analysis.measure.random_loss import NO_QUEUE
+from outcast.analysis.measure.queue_levels import capacity
 from outcast.analysis.measure.repairs import Repairs
+from outcast.plan.addresses import with_port
+
+LEAST = 8
+"""From fewer packets that passed, or that were lost, nothing is said."""
+LEAST_DIFFERENT = 3
+"""The fewest different segments or lengths that are lost, because one may be lost for its content.
+It is also how often one passed after a loss; otherwise the path was down for a while."""
+MOST_SHORT = 0.1
+"""If more of the short ones are lost too, length alone does not decide."""
+
+
+def lost_by_length(joined: Joined, queue: Queue) -> Iterator[tuple[str, Array]]:
+    """A line on each output and limit of length that flows show, and the arrivals it explains."""
+    arrivals = joined.arrivals
+    room = has_room(joined, queue)
+    dropped = joined.verdict == Verdict.DROPPED
+    known = (arrivals.payload_bytes > 0) & (joined.verdict != Verdict.UNKNOWN)
+    lost = np.bincount(arrivals.flow[known & dropped & room], minlength=len(joined.flows))
+    rows = np.flatnonzero(known & (lost >= LEAST)[arrivals.flow])
+    rows = rows[np.argsort(arrivals.flow[rows], kind="stable")]
+    found: list[tuple[int, int, int, Array]] = []
+    for mine in np.split(rows, np.flatnonzero(np.diff(arrivals.flow[rows])) + 1):
+        if mine.size and (limits := _limits(joined, mine, room)) is not None:
+            found.append(limits)
+    for output, name in enumerate(joined.outputs):
+        rest = sorted((one for one in found if one[0] == output), key=lambda one: -one[3].size)
+        while rest:
+            passed, least = rest[0][1:3]
+            alike = []
+            for one in rest:
+                if max(passed, one[1]) < min(least, one[2]):
+                    passed, least = max(passed, one[1]), min(least, one[2])
+                    alike.append(one)
+            rest = [one for one in rest if not any(one is other for other in alike)]
+            longer = np.concatenate([one[3] for one in alike])
+            flow = joined.flows[arrivals.flow[longer[0]]]
+            ends = f"{with_port(flow.src, flow.sport)} to {with_port(flow.dst, flow.dport)}"
+            more = f" and {len(alike) - 1:,} more flows" if alike[1:] else ""
+            yield (
+                f"{name}: of {ends}{more} frames of up to {passed:,} bytes passed, and all "
+                f"{longer.size:,} of {least:,} bytes or more were lost. It is a limit of length on "
+                "the way, or a filter by length (a path MTU black hole looks so; so does a policer "
+                "or a small buffer that only short frames pass)",
+                longer,
+            )
+
+
+def has_room(joined: Joined, queue: Queue, spare: int = 0) -> Bool:
+    """Whether each arrival found its output's queue empty, or took it no higher than others did.
+
+    With `spare` there was space for that many more packets, each as long as the longest.
+    """
+    level = queue.found_bytes.astype(np.int64) + joined.arrivals.frame_bytes
+    longest = int(joined.arrivals.frame_bytes.max(initial=0))
+    went = joined.left_as >= 0
+    highest = np.zeros((2, len(joined.outputs) + 1), np.int64)
+    for most, content in zip(highest, (level, queue.found_packets), strict=True):
+        np.maximum.at(most, joined.egress[went], content[went])
+    is_lower = (level + spare * longest <= highest[0][joined.egress]) & (
+        queue.found_packets + spare <= highest[1][joined.egress]
+    )
+    return np.asarray((queue.found_packets == 0) | (is_lower & (queue.found_packets > 0)), np.bool_)
+
+
+def _limits(joined: Joined, rows: Array, room: Bool) -> tuple[int, int, int, Array] | None:
+    """A flow's output, its longest frame that passed, the shortest of the longer ones, their rows.
+
+    None if length does not decide what of the flow is lost. `rows` are its data, in order.
+    """
+    arrivals = joined.arrivals
+    length, went = arrivals.frame_bytes[rows], joined.left_as[rows] >= 0
+    output = int(joined.egress[rows[0]])
+    if output < 0 or (joined.egress[rows] != output).any() or int(went.sum()) < LEAST:
+        return None
+    passed = int(length[went].max())
+    is_long = length > passed
+    lost = is_long & room[rows]
+    # A segment that is sent again has its old number; other protocols have those of IP alone.
+    is_tcp = joined.flows[arrivals.flow[rows[0]]].protocol == TCP
+    numbers = (arrivals.seq if is_tcp else arrivals.ip_id)[rows[lost]]
+    segments = {*zip(length[lost].tolist(), numbers.tolist(), strict=True)}
+    order = went[went | lost].astype(np.int8)
+    if (
+        int(lost.sum()) < LEAST
+        or len(segments) < LEAST_DIFFERENT
+        or int((np.diff(order) > 0).sum()) < LEAST_DIFFERENT
+        or int((~went & ~is_long).sum()) > MOST_SHORT * int((~is_long).sum())
+    ):
+        return None
+    return output, passed, int(length[is_long].min()), rows[is_long]
+
+
+LEAST_SHARE = 0.5
+"""So large a share of an output's drops has to have found its queue empty."""
+LEAST_EVEN = 100
+"""From fewer drops nothing is said of how evenly they are spread over the queue's contents."""
+SAMPLED = 10_000
+UNEVEN = 0.2
+"""Senders react to drops, so these may differ by this share too. A full queue drops four times as
+many of those that find most."""
+SIGMAS = 3.0
+"""The most standard deviations by which an even spread differs from what is expected."""
+
+
+NO_QUEUE = "a policer, a filter, a bad cable, an AQM or a queue that drops at its head"
+"""What drops packets whatever they found in the queue."""
+LEAST_LEVEL = 0.95
+"""A level that explains this share of drops and passes is that of a queue that is often full."""
+
+
+class Relation(Enum):
+    """What an output's drops have to do with what they found in its queue."""
+
+    FULL = "full"
+    """They found it fuller than others did, or they are too few."""
+    EMPTY = "empty"
+    """Most found it empty."""
+    NONE = "none"
+    """They found as much as all others."""
+    UNKNOWN = "unknown"
+    """Nothing shows what they found."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomLoss:
+    """Drops unrelated to an output's queue; `is_idle` if most found it empty, so no rate shows."""
+
+    sentence: str
+    is_idle: bool
+
+
+def random_losses(
+    joined: Joined, repaired: Repairs, queue: Queue, related: Sequence[Relation], explained: Bool
+) -> dict[int, RandomLoss]:
+    """For each output whose drops have no relation to its queue, the evidence.
+
+    Drops that are `explained` do not count, here and in `relations`.
+    """
+    told = {}
+    for output, name in enumerate(joined.outputs):
+        mine, empty = _dropped_at(joined, queue, output, explained)
+        count, at_empty = int(mine.sum()), int(empty.sum())
+        which = "other packets" if (explained & (joined.egress == output)).any() else "packets"
+        is_idle = related[output] is Relation.EMPTY
+        if related[output] in (Relation.FULL, Relation.UNKNOWN) or at_empty < LEAST * is_idle:
+            continue
+        # Nobody sends an acknowledgement again, so only data can prove that packets were lost.
+        of_data = (empty if is_idle else mine) & (joined.arrivals.payload_bytes > 0)
+        again = int((of_data & repaired.is_proven).sum())
+        if again < max(LEAST, LEAST_SHARE * int(of_data.sum())):
+            continue
+        of_inputs = (
+            np.bincount(joined.arrivals.port[rows], minlength=len(joined.inputs)).tolist()
+            for rows in (mine, joined.egress == output)
+        )
+        inputs = [
+            f"{ingress} {lost:,} of {came:,}"
+            for ingress, lost, came in zip(joined.inputs, *of_inputs, strict=True)
+            if lost
+        ]
+        seen = f"the {count:,} {which} that were dropped found the queue no fuller than all others"
+        seen += " did"
+        unknown = "No limit is"
+        if is_idle:
+            seen = f"{at_empty:,} of the {count:,} {which} that were dropped found an empty queue"
+            unknown = "No rate and no limit are"
+        told[output] = RandomLoss(
+            f"{name}: {seen}, and the data of {again:,} of them were sent again. So no full queue "
+            f"dropped what came, but {NO_QUEUE} ({', '.join(inputs)}). "
+            f"{unknown} estimated",
+            is_idle,
+        )
+    return told
+
+
+def explained_drops(
+    joined: Joined, queue: Queue, busy: Sequence[Busy], longer: Sequence[Array]
+) -> Bool:
+    """The arrivals that were lost for their length, or while their output stood still.
+
+    An output that stands still has a full queue, too. What would have found room is lost for the
+    pause alone.
+    """
+    explained = np.zeros(len(joined.arrivals), np.bool_)
+    for rows in longer:
+        explained[rows] = True
+    pauses = [(output, pause) for output, sent in enumerate(busy) for pause in sent.pauses]
+    if pauses:
+        lost = (joined.verdict == Verdict.DROPPED) & has_room(joined, queue)
+        for output, pause in pauses:
+            since_ns = joined.arrivals.stamp_ns - pause.since_ns
+            here = lost & (joined.egress == output)
+            explained |= here & (since_ns >= 0) & (since_ns < pause.time_ns)
+    return explained
+
+
+def relations(joined: Joined, queue: Queue, explained: Bool) -> list[Relation]:
+    """For each output, what its drops have to do with its queue."""
+    return [_relation(joined, queue, output, explained) for output in range(len(joined.outputs))]
+
+
+def _relation(joined: Joined, queue: Queue, output: int, explained: Bool) -> Relation:
+    mine, empty = _dropped_at(joined, queue, output, explained)
+    count = int(mine.sum())
+    if not joined.shows_content(output):
+        return Relation.UNKNOWN
+    if count and int(empty.sum()) >= LEAST_SHARE * count:
+        return Relation.EMPTY
+    if count >= LEAST_EVEN and _is_even(
+        queue.found_bytes[joined.egress == output], queue.found_bytes[mine]
+    ):
+        level = capacity(joined, queue, output, explained)
+        if level is None or level.confidence < LEAST_LEVEL:
+            return Relation.NONE
+    return Relation.FULL
+
+
+def _is_even(found: I32, dropped: I32) -> bool:
+    """Whether drops are as frequent among packets that found little as among those that found much.
+
+    The contents that packets found are cut into quarters. Each has a binomial number of the drops
+    if they are by chance.
+    """
+    edges = np.quantile(found[:: 1 + found.size // SAMPLED], (0.25, 0.5, 0.75))
+    shares = np.bincount(np.searchsorted(edges, found), minlength=4) / found.size
+    drops = np.bincount(np.searchsorted(edges, dropped), minlength=4)
+    expected = dropped.size * shares
+    most = np.maximum(SIGMAS * (expected * (1 - shares)) ** 0.5, UNEVEN * expected)
+    # Bursts that begin at an empty queue lose their first packets more often, so only many drops
+    # of those that found much show a full queue.
+    return bool((drops - expected <= most)[2:].all())
+
+
+def _dropped_at(joined: Joined, queue: Queue, output: int, explained: Bool) -> tuple[Bool, Bool]:
+    """The arrivals that an output dropped, and those of them that found its queue empty."""
+    mine: Bool = (joined.verdict == Verdict.DROPPED) & (joined.egress == output) & ~explained
+    return mine, mine & (queue.found_packets == 0)
+
 
 LEAST_BY_ONE = 0.9
 """A flow's IP ids count one by one if this share of steps is one."""

@@ -1,1 +1,0 @@
-"""The packets of a run for other programs: Wireshark, spreadsheets, data frames."""
