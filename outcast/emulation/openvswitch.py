@@ -25,7 +25,8 @@ from outcast.plan.model import Plan
 from outcast.plan.paths import port_name
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-VSCTL = ("ovs-vsctl", "--timeout=20")
+VSCTL = ("ovs-vsctl", "--retry", "--timeout=20")
+"""The socket exists a moment before ovsdb-server listens at it, so a refusal is no answer yet."""
 START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
 ANSWER_DEADLINE_S = 30.0
