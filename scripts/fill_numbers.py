@@ -25,12 +25,11 @@ from outcast.errors import ConfigError, did_you_mean
 from outcast.files import write_text
 from outcast.reproduce import measures, together
 from outcast.reproduce.index import burst_text, interval_text, measured_text
-from outcast.reproduce.modes import two_modes
 from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import Result, describe, values_of
 from outcast.reproduce.result import number as show
 from outcast.reproduce.runs import NOISES
-from outcast.reproduce.verdict import Verdict, central, verdict_text
+from outcast.reproduce.verdict import Verdict, central, two_modes, verdict_text
 from scripts import reproduction_docs as docs
 from scripts import reproduction_summary
 

@@ -33,7 +33,7 @@ from outcast.reproduce.index import (
     remarks,
     seeds_text,
 )
-from outcast.reproduce.pictures import band as band_picture
+from outcast.reproduce.pictures import curves as band_picture
 from outcast.reproduce.recipe import load_all
 from outcast.reproduce.result import Result, describe, judged_anew
 from outcast.reproduce.runs import NOISES

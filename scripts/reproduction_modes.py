@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outcast.reproduce.modes import two_modes
 from outcast.reproduce.result import number
+from outcast.reproduce.verdict import two_modes
 from outcast.whatif.futures import interval
 
 

@@ -51,7 +51,7 @@ def command(
     Exit status 1 if a future failed.
     """
     from outcast.api import fate
-    from outcast.view.terminal import fate as view
+    from outcast.view.terminal import whatif as view
     from outcast.whatif.futures import instants
 
     shared.end_as_interrupted()
@@ -60,6 +60,6 @@ def command(
     if decision is None:
         terminal.echo(f"part {work.part} of the futures is there; --merge puts the parts together")
         return
-    terminal.console().print(view.table(decision))
+    terminal.console().print(view.decision_table(decision))
     terminal.echo_lines(view.sentences(decision))
     terminal.echo(f"a future again: {view.again(decision, shlex.quote(str(directory)))}")

@@ -102,18 +102,18 @@ def _show_capture(path: Path, wanted: Selection, form: str, has_others: bool) ->
     from dataclasses import replace
 
     from outcast.analysis.captured import seen_flows as flows_of
-    from outcast.view.terminal import seen_flows
+    from outcast.view.terminal import joined
 
     if has_others or replace(wanted, port=None) != type(wanted)(margin_ns=wanted.margin_ns):
         raise ConfigError(
             f"{path}: is no joined table (.parquet, .csv), so its flows are shown; allowed are "
             "--port and --format"
         )
-    capture = seen_flows.read(path, wanted.port)
+    capture = joined.read(path, wanted.port)
     flows, remarks = flows_of(capture)
     for text in [*capture.remarks, *remarks]:
         shared.note(text)
-    terminal.echo_lines(seen_flows.lines(flows, form))
+    terminal.echo_lines(joined.lines(flows, form))
 
 
 def _draw(path: Path, wanted: Selection, png: Path) -> None:
@@ -135,7 +135,7 @@ def _draw(path: Path, wanted: Selection, png: Path) -> None:
 
 def _show_links(source: Path, form: str) -> None:
     from outcast.records.run import Run
-    from outcast.view.terminal import forms, tables
+    from outcast.view.terminal import console, tables
 
     _require_folder(source, "--links", "counters")
     run = Run(source)
@@ -147,4 +147,4 @@ def _show_links(source: Path, form: str) -> None:
         with run.reading():
             terminal.console().print(tables.link_table(run.table("links")))
         return
-    terminal.echo_lines(forms.frame(run.table("links"), form))
+    terminal.echo_lines(console.frame(run.table("links"), form))

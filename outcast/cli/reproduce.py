@@ -133,10 +133,10 @@ def _require_verdicts(rows: Sequence[Row], page: Path) -> None:
 
 
 def _listing(recipes: Sequence[Recipe]) -> Table:
-    from outcast.view.terminal import forms
+    from outcast.view.terminal import console
 
     texts = ("id", "experiment", "reported")
-    table = forms.table(*texts, "runs quick", "full", left=texts, wrapped=None, style="bold")
+    table = console.table(*texts, "runs quick", "full", left=texts, wrapped=None, style="bold")
     for figure in recipes:
         points = len(figure.every_point)
         runs = (str(points * mode.repetitions) for mode in (figure.quick, figure.full))
@@ -144,22 +144,22 @@ def _listing(recipes: Sequence[Recipe]) -> Table:
     return table
 
 
-def _show(console: Console, row: Row, output: Path) -> None:
+def _show(screen: Console, row: Row, output: Path) -> None:
     from outcast.reproduce import index, reproduce
-    from outcast.view.terminal import forms
+    from outcast.view.terminal import console
 
     result = row.result
-    console.print()
-    console.print(f"{result.id}: {result.title}", style="bold")
-    console.print(f"reported: {result.reported}")
+    screen.print()
+    screen.print(f"{result.id}: {result.title}", style="bold")
+    screen.print(f"reported: {result.reported}")
     heads = ("claim", index.MEASURED, "p, corrected", "verdict")
-    table = forms.table(*heads, left=heads, wrapped=None, style="bold")
+    table = console.table(*heads, left=heads, wrapped=None, style="bold")
     for claim in row.claims:
         measured, p = index.measured_text(claim.record), index.p_text(claim.p)
         table.add_row(claim.record.text, measured, p, index.claim_text(claim))
-    console.print(table)
+    screen.print(table)
     for failure in result.failures:
-        console.print(f"left out: {failure.label}, seed {failure.seed}: {failure.reason}")
+        screen.print(f"left out: {failure.label}, seed {failure.seed}: {failure.reason}")
     terminal.echo(
         f"verdict: {row.verdict_text} ({row.tally}; {index.seeds_text(result)}); "
         f"{reproduce.folder_of(output, result.id, result.profile) / result.figure}"

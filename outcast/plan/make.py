@@ -12,7 +12,9 @@ from itertools import pairwise
 from controllers import routes
 from controllers.graph import Graph
 from outcast.errors import ConfigError, did_you_mean, some_of
-from outcast.experiment import Experiment, Link
+from outcast.experiment import MTU_FRAME_BYTES, Experiment, Link
+from outcast.experiment.parts import ETHERNET_HEADER_BYTES
+from outcast.experiment.rate import RateTrace
 from outcast.experiment.routing import Shortest
 from outcast.plan import (
     addresses,
@@ -23,7 +25,6 @@ from outcast.plan import (
     programs,
     schedule,
     subnets,
-    trace_frames,
     traces,
     transport,
 )
@@ -42,6 +43,7 @@ from outcast.plan.paths import (
     there_and_back,
 )
 from outcast.plan.planned import IN_CONFIG
+from outcast.plan.programs import program_ways
 from outcast.plan.schedule import Generated, generated_packet, generated_ways
 from outcast.plan.topology import make_graph, make_topo
 
@@ -121,7 +123,7 @@ def _planned(experiment: Experiment) -> Plan:
     )
     if not link_traces:
         return plan
-    full = trace_frames.wire_bytes(experiment, plan)
+    full = _full_wire_bytes(experiment, plan)
     return replace(plan, traces=traces.of_links(experiment, link_traces, full))
 
 
@@ -307,3 +309,41 @@ def _capture_ports(experiment: Experiment, plan: Plan) -> tuple[tuple[str, str],
         _require_port("capture.ports", port, existing)
         chosen += [(port, way) for way in ("in", "out") if (port, way) not in chosen]
     return tuple(chosen)
+
+
+def _full_wire_bytes(experiment: Experiment, plan: Plan) -> dict[Direction, int]:
+    """How much the largest full frames take, by direction of a link with a trace."""
+    return {
+        end: plan.links[end].framing.wire_bytes(max(sizes, default=MTU_FRAME_BYTES))
+        for end, sizes in _by_direction(experiment, plan).items()
+    }
+
+
+def _by_direction(experiment: Experiment, plan: Plan) -> dict[Direction, set[int]]:
+    """The sizes of full frames on each link with a trace. Acknowledgements do not count."""
+    found: dict[Direction, set[int]] = {
+        end: set()
+        for override in experiment.links.overrides
+        if isinstance(override.rate_bps, RateTrace)
+        for end in override.directions
+    }
+    for path, packet_bytes in _senders(plan):
+        hops = [*pairwise(path)]
+        size = packet_bytes or min(plan.links[hop].mtu_bytes for hop in hops)
+        for hop in hops:
+            if hop in found:
+                found[hop].add(ETHERNET_HEADER_BYTES + size)
+    return found
+
+
+def _senders(plan: Plan) -> Iterator[tuple[Sequence[str], int | None]]:
+    """The path of data, and the size of its packets, None if the path's MTU limits it."""
+    for flow in plan.flows:
+        yield flow.path, None
+    for each in plan.generated:
+        path = plan.path(each.src, each.dst, generated_packet(plan.graph, each))
+        size = each.datagram_bytes
+        yield path, size and size + addresses.datagram_headers_bytes(each.family)
+    for ways in program_ways(plan.graph, plan.routes, plan.programs):
+        for path in ways:
+            yield path, None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outcast.reproduce import together
-from outcast.reproduce.pictures import band as band_picture
+from outcast.reproduce.pictures import curves as band_picture
 from outcast.reproduce.recipe import load_all
 from outcast.reproduce.reproduce import folder_of
 from outcast.reproduce.result import ClaimRecord, Result, number
@@ -17,9 +17,17 @@ from outcast.reproduce.verdict import Verdict, verdict_text
 from outcast.sweep.points import as_text
 from outcast.view.figures import style
 from outcast.view.report import page
-from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import bullets, code, details, section
-from outcast.view.report.pictures import picture
+from outcast.view.report.page import (
+    Element,
+    Part,
+    bullets,
+    code,
+    details,
+    element,
+    picture,
+    section,
+    table,
+)
 
 MEASURED = "measured, 95 % interval"
 _BADGES = {

@@ -12,8 +12,9 @@ import polars as pl
 
 from outcast.experiment.noise import Noise
 from outcast.records.run import Run
-from outcast.reproduce import floor, measures, pictures, result, runs, state, verdict
+from outcast.reproduce import measures, pictures, result, runs, state, verdict
 from outcast.reproduce.claims import Measure, needed_points
+from outcast.reproduce.measures import MEASURES, SEGMENT_BYTES
 from outcast.reproduce.model import ModelRun
 from outcast.reproduce.recipe import Point, Recipe
 from outcast.reproduce.result import BurstRecord, FailureRecord, PointRecord, Result
@@ -21,6 +22,47 @@ from outcast.reproduce.runs import PlannedRun
 from outcast.reproduce.state import MadeBy
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Failure
+
+
+def is_at_floor(run: Run, measure: Measure) -> bool:
+    """Whether a side of a ratio got a segment at most, and so counts as if one had arrived.
+
+    Such a value says that the ratio is at least, or at most, so much. It is no measured size.
+    """
+    if isinstance(run, ModelRun) or not MEASURES[measure.kind].has_floor:
+        return False
+    try:
+        sides, seconds = _sides(run, measure)
+    except measures.NoValueError:
+        return False
+    # Half a byte for what a float loses.
+    most_bits = 8 * (SEGMENT_BYTES + 0.5)
+    return any(flows and bps * flows * seconds <= most_bits for bps, flows in sides)
+
+
+def _sides(run: Run, measure: Measure) -> tuple[list[tuple[float, int]], float]:
+    """The mean goodput and the number of flows of each side of a ratio, and over how long."""
+    if measure.kind == "group_ratio":
+        goodput, seconds = measures.flow_goodput_bps(run, measure)
+        sides = [[goodput[flow] for flow in side] for side in measures.sides(run, measure, goodput)]
+        return [(sum(side) / len(side), len(side)) for side in sides if side], seconds
+    whole = measures.window(run, measure)
+    if measure.by is not None:
+        grouped = whole.grouped(measure.by)
+        parts = [grouped.get(label) for label in (measure.label, measure.over) if label]
+        known = [(part.mean_goodput_bps, part.flows) for part in parts if part]
+    else:
+        classes = whole.classes
+        furthest, nearest = (str(pick(map(int, classes), default=0)) for pick in (max, min))
+        is_share = measure.kind == "class_share"
+        names = [str(measure.hops)] if is_share else [furthest, nearest]
+        known = [
+            (classes[name].mean_goodput_bps, classes[name].flows)
+            for name in names
+            if name in classes
+        ]
+    return known, whole.end_s - whole.start_s
+
 
 FIGURE = "figure.png"
 NOISE = "noise"
@@ -211,7 +253,7 @@ def _rivals(claimed: Sequence[Measure], good: Sequence[Run]) -> dict[str, float]
 def _at_floor(claimed: Sequence[Measure], made: _Made) -> dict[str, list[int]]:
     """By measure, the seeds whose value is a bound."""
     found = {
-        result.describe(measure): [seed for seed, run in made if floor.is_at_floor(run, measure)]
+        result.describe(measure): [seed for seed, run in made if is_at_floor(run, measure)]
         for measure in claimed
     }
     return {name: listed for name, listed in found.items() if listed}

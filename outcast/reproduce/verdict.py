@@ -56,6 +56,7 @@ their means. Two measures of one point are compared run by run.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -63,8 +64,40 @@ from enum import StrEnum
 
 from outcast.analysis import statistics
 from outcast.analysis.statistics import UNLIMITED, Estimate, Interval, Kind, Limits
-from outcast.reproduce import modes
 from outcast.reproduce.claims import LEAST_RUNS, Claim, OrderClaim, SizeClaim, control_of
+from outcast.whatif.futures import interval
+
+APART = 4.0
+"""Two groups are apart if no value lies within this factor between them."""
+LEAST_OF_A_GROUP = 2
+
+
+def two_modes(values: Sequence[float]) -> int | None:
+    """How many ratios are in the upper of two groups; None if there are no two.
+
+    The widest gap parts them: a factor of `APART`, wider than each group, with enough in both.
+    """
+    logs = sorted(math.log(value) for value in values if value > 0)
+    if len(logs) < 2 * LEAST_OF_A_GROUP:
+        return None
+    gaps = [after - before for before, after in itertools.pairwise(logs)]
+    at = gaps.index(max(gaps))
+    lower, upper = logs[: at + 1], logs[at + 1 :]
+    widest = max(lower[-1] - lower[0], upper[-1] - upper[0])
+    is_apart = gaps[at] >= max(math.log(APART), widest)
+    return len(upper) if is_apart and min(len(lower), len(upper)) >= LEAST_OF_A_GROUP else None
+
+
+def p_of_half(count: int, of: int) -> float:
+    """The two-sided p of a share of one half; below 0.05 where the exact interval leaves it out."""
+    tail = sum(math.comb(of, few) for few in range(min(count, of - count) + 1)) / 2.0**of
+    return min(1.0, 2 * tail)
+
+
+def text(count: int, of: int) -> str:
+    """A share of the seeds in words, with its exact interval."""
+    low, high = interval(count, of)
+    return f"{count} of {of} seeds meet it, a share of {count / of:.3g} [{low:.3g}, {high:.3g}]"
 
 
 class Verdict(StrEnum):
@@ -168,7 +201,7 @@ def judge(
         return _by_ranks(claim, measured, each, _known(own_lesser[claim.points[1][0]]))
     judged = (
         _by_seeds(claim, measured, each)
-        if logarithmic and is_at_one_point and modes.two_modes(each) is not None
+        if logarithmic and is_at_one_point and two_modes(each) is not None
         else Judged(
             claim,
             measured,
@@ -205,14 +238,14 @@ def _by_seeds(claim: Claim, measured: Interval, here: Sequence[float]) -> Judged
     least, greatest = claim.accepted(True)
     directed = [value for value in here if (value > none if claim.rises() else value < none)]
     accepted = sum(least <= value <= greatest for value in directed)
-    p, p_directed = modes.p_of_half(accepted, of), modes.p_of_half(len(directed), of)
+    p, p_directed = p_of_half(accepted, of), p_of_half(len(directed), of)
     verdict = Verdict.REPRODUCED if 2 * accepted > of else Verdict.CONTRADICTED
     if p > 1 - statistics.LEVEL:
         verdict = Verdict.INCONCLUSIVE
     elif verdict is Verdict.CONTRADICTED and 2 * len(directed) > of:
         is_told = none not in (least, greatest) and p_directed <= 1 - statistics.LEVEL
         verdict, p = (Verdict.OTHER_SIZE, max(p, p_directed)) if is_told else (verdict, p)
-    return Judged(claim, measured, verdict, p, f"two modes: {modes.text(accepted, of)}")
+    return Judged(claim, measured, verdict, p, f"two modes: {text(accepted, of)}")
 
 
 def _against_control(
@@ -228,7 +261,7 @@ def _against_control(
         lowered = Verdict.UNCONTROLLED if verdict is Verdict.REPRODUCED else verdict
         return replace(judged, verdict=lowered, note="")
     none = claim.without_effect(logarithmic)
-    is_split = logarithmic and modes.two_modes(there) is not None
+    is_split = logarithmic and two_modes(there) is not None
     of_control = (
         _by_seeds(claim, control, there).verdict
         if is_split

@@ -60,7 +60,7 @@ MUTATIONS = [
     Mutation("overtaken across classes", "verdicts", "if not apart:", "if True:",
              tests=("classes",)),
     Mutation("classes: DSCP of IPv4", "decoder", "tos = data[at + 1]", "tos = data[at + 1] & 63",
-             tests=("pcap_against_dpkt", "port_summary")),
+             tests=("pcap_against_dpkt", "service_classes")),
     Mutation("classes: DSCP of IPv6", "decoder", "(load16(data, at) >> 4)", "load16(data, at)",
              tests=("pcap_against_dpkt",)),
     Mutation("classes: the one of all others", "port_summary", "points.index(None)", "1",

@@ -25,7 +25,7 @@ from outcast import files
 from outcast.api import making
 from outcast.engines.guest import code
 from outcast.errors import OutcastError
-from outcast.plan.envelope import BOUNDS
+from outcast.plan.hints import BOUNDS
 from outcast.plan.planned import Planned
 from outcast.records.run import Run
 from tests.physics.cases import CASES, Case

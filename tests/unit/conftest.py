@@ -9,7 +9,7 @@ import pytest
 
 from outcast import cli
 from outcast.view import figures
-from outcast.view.report import pictures as in_report
+from outcast.view.report import page as in_report
 from outcast.workflow import _Pictures
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 import configs
 import outcast
 from outcast import experiment
-from outcast.plan.envelope import BOUNDS, envelope_warnings, extents
+from outcast.plan.hints import BOUNDS, envelope_warnings, extents
 from outcast.plan.make import make_plan
 from tests.physics.cases import CASES
 from tests.physics.run import configuration, experiments

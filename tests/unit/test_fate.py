@@ -21,7 +21,7 @@ from outcast.records.interventions import (
     PacketFate,
 )
 from outcast.sweep import store
-from outcast.view.terminal import fate as shown
+from outcast.view.terminal import whatif as shown
 from outcast.whatif import futures, outcome
 
 FLOWS = pl.DataFrame(

@@ -16,7 +16,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.units import format_bps
 from outcast.view import figures, palette
-from outcast.view.figures import drops, goodput, noise, queue, style
+from outcast.view.figures import drops, goodput, phase, queue, style
 from tests.golden import model
 from tests.golden.run_directory import analysed_run, with_records, write_run
 from tests.unit import seen
@@ -195,18 +195,18 @@ def test_a_run_without_drops(tmp_path):
 
 def test_batches_are_packets_that_come_less_than_one_and_a_half_packet_times_apart():
     came_us = [0, 10, 20, 100, 200, 210, 300]
-    sizes, share = noise.batches(np.array(came_us, np.int64) * 1000, 12_000)
+    sizes, share = phase.batches(np.array(came_us, np.int64) * 1000, 12_000)
     # One batch of 3 packets, one of 2, and two packets alone.
     assert sizes.tolist() == [1, 2, 3, 4]
     assert share == pytest.approx([1, 5 / 7, 3 / 7, 0])
 
 
 def test_gaps_and_batches_of_each_input(drawn):
-    figure = noise.gaps_and_batches(drawn)
+    figure = phase.gaps_and_batches(drawn)
     gaps, sizes = figure.axes
     # Two inputs and the output; every gap is in some bin.
     assert len(gaps.patches) == 3
     for patch in gaps.patches:
         values = patch.get_data().values
-        assert values[values >= noise.LEAST_SHARE].sum() == pytest.approx(100, abs=0.5)
+        assert values[values >= phase.LEAST_SHARE].sum() == pytest.approx(100, abs=0.5)
     assert [line.get_ydata()[0] for line in sizes.lines] == pytest.approx([100, 100])

@@ -10,7 +10,7 @@ from outcast.records.run import Run
 from outcast.records.sender_tables import write_sender_table
 from outcast.records.summary import ChangeSummary, SynchronisationSummary
 from outcast.view import sender_series
-from outcast.view.figures import fairness, link, senders
+from outcast.view.figures import goodput, link, senders
 from outcast.view.figures.style import legend_below
 from tests.golden.run_directory import analysed_run, with_records
 from tests.unit import all_measured
@@ -151,7 +151,7 @@ def test_timeouts_by_count_and_time(run):
 def test_fairness_over_windows_and_the_changes(run):
     change = ChangeSummary(t_s=0.03, flows=5, fair_after_s=None)
     changed = run.summary.model_copy(update={"convergence": [change]})
-    figure = fairness.fairness_over_time(with_records(run, summary=changed))
+    figure = goodput.fairness_over_time(with_records(run, summary=changed))
     (axes,) = figure.axes
     table = pl.read_parquet(run.directory.path / "fairness.parquet")
     drawn = np.asarray(axes.lines[0].get_ydata())

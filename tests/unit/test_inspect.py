@@ -16,7 +16,7 @@ import pytest
 from outcast.analysis import analyze
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.view.terminal import queued
+from outcast.view.terminal import listing
 from tests.golden.packets import P, capture
 from tests.golden.run_directory import analysed_run, delayed_run
 
@@ -245,7 +245,7 @@ def test_the_queue_in_the_order_in_which_packets_reach_it():
         *[("enqueue", 1, 1), ("enqueue", 0, 2), ("dequeue", 1, 1), ("enqueue", 3, 2)],
         *[("drop", 4, 2), ("drop", 3, 1), ("dequeue", 0, 0)],
     ]
-    found = queued.by_events(table, (queued.Event("a", *event) for event in events))
+    found = listing.by_events(table, (listing.Event("a", *event) for event in events))
     got = [(row["packet"], [of["packet"] for of in queue]) for row, queue in found]
     assert got == [(0, [1]), (1, []), (2, [0]), (3, [0]), (4, [0, 3])]
 

@@ -17,7 +17,7 @@ from controllers.hashing import FiveTuple
 from outcast import experiment
 from outcast.analysis import analyze
 from outcast.emulation import probing
-from outcast.emulation.probes import internet_checksum, parse_tcp, tcp_reset
+from outcast.emulation.controller import internet_checksum, parse_tcp, tcp_reset
 from outcast.errors import ConfigError, InputError
 from outcast.plan import stored
 from outcast.plan.make import make_plan
@@ -28,7 +28,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import figures
 from outcast.view.report import measurements, overview
-from outcast.view.report.markup import render
+from outcast.view.report.page import render
 from outcast.view.terminal import tables
 from tests.golden.run_directory import make_run
 

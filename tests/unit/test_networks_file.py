@@ -11,7 +11,7 @@ from outcast import experiment, workflow
 from outcast.assignment import evidence
 from outcast.errors import ConfigError, OutcastError
 from outcast.experiment import Network, Source
-from outcast.networks import mininet_options, resolve
+from outcast.networks import resolve, topo_file
 from outcast.plan.make import make_plan
 from outcast.plan.planned import Planned
 from outcast.records.run_directory import RunDirectory
@@ -94,7 +94,7 @@ def test_the_options_of_nodes_and_links_are_honoured(tmp_path):
 def test_a_links_loss_and_queue_are_in_the_words_of_a_configuration():
     info = {"node1": "h1", "node2": "s1", "port1": 0, "port2": 3, "loss": 2, "jitter": None}
     notes: dict[str, None] = {}
-    described = mininet_options.link(
+    described = topo_file.link(
         {**info, "max_queue_size": 30, "cls": None}, lambda name: name == "s1", notes
     )
     queue = {"kind": "pfifo", "limit": "30 packets"}

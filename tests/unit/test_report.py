@@ -17,7 +17,7 @@ from outcast.cli import invoke as outcast
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import report
-from outcast.view.report import markup, timeline
+from outcast.view.report import page, timeline
 from outcast.view.report.packed import Encoding, pack
 from tests.golden.run_directory import analysed_run, with_records
 
@@ -126,10 +126,10 @@ def test_a_kept_packet_stands_for_those_left_out_before_it(run, monkeypatch):
 
 
 def test_texts_are_escaped_and_scripts_cannot_be_ended():
-    made = markup.render(markup.element("p", "<b>&", title='"<'))
+    made = page.render(page.element("p", "<b>&", title='"<'))
     assert made == '<p title="&quot;<">&lt;b&gt;&amp;</p>'
     with pytest.raises(ValueError, match="within script"):
-        markup.render(markup.element("script", "</script>"))
+        page.render(page.element("script", "</script>"))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.reproduce import claims, floor, measures, recipe, reproduce, result
+from outcast.reproduce import claims, measures, recipe, reproduce, result
 from outcast.reproduce.claims import Measure
 from outcast.reproduce.recipe import Mode, Point
 from outcast.reproduce.runs import PlannedRun
@@ -82,8 +82,8 @@ def test_a_class_that_got_nothing_is_the_strongest_effect_and_a_bound(
     others = run.summary.classes["3"].flows
     expected = {2: 1e8 / floor_bps, 3: floor_bps / others / 1e8, None: 1}[starved]
     assert take(run, kind, **more) == pytest.approx(expected)
-    assert floor.is_at_floor(run, Measure(kind=kind, **more)) is (starved is not None)
-    assert not floor.is_at_floor(run, Measure(kind="jain_index"))
+    assert reproduce.is_at_floor(run, Measure(kind=kind, **more)) is (starved is not None)
+    assert not reproduce.is_at_floor(run, Measure(kind="jain_index"))
 
 
 @pytest.mark.parametrize(("segments", "is_bound"), [(0.0, True), (1.0, True), (2.0, False)])
@@ -92,18 +92,19 @@ def test_a_value_is_a_bound_only_by_the_sides_that_it_compares(
 ):
     run = changed(analysed, tmp_path, {2: segments * ONE_SEGMENT_BPS})
     share, other = (Measure(kind="class_share", hops=hops) for hops in (2, 3))
-    assert floor.is_at_floor(run, share) is is_bound
+    assert reproduce.is_at_floor(run, share) is is_bound
     # The starved class is no side of the other one's share.
-    assert not floor.is_at_floor(run, other)
+    assert not reproduce.is_at_floor(run, other)
     # Two segments in the run's time are one in half of it.
-    assert floor.is_at_floor(run, Measure(kind="class_share", hops=2, interval="second_half"))
+    assert reproduce.is_at_floor(run, Measure(kind="class_share", hops=2, interval="second_half"))
     groups = {"by": "hops", "label": "3-hop"}
     assert (
-        floor.is_at_floor(run, Measure(kind="compared_groups", **groups, over="2-hop")) is is_bound
+        reproduce.is_at_floor(run, Measure(kind="compared_groups", **groups, over="2-hop"))
+        is is_bound
     )
-    assert not floor.is_at_floor(run, Measure(kind="compared_groups", **groups, over="3-hop"))
+    assert not reproduce.is_at_floor(run, Measure(kind="compared_groups", **groups, over="3-hop"))
     # A class that the run does not have bounds nothing.
-    assert not floor.is_at_floor(run, Measure(kind="class_share", hops=9))
+    assert not reproduce.is_at_floor(run, Measure(kind="class_share", hops=9))
 
 
 def test_the_share_of_a_starved_class_is_above_zero(analysed, tmp_path):

@@ -11,7 +11,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.reproduce import measures, recipe, together
 from outcast.reproduce.claims import Measure
-from outcast.reproduce.pictures import PICTURES, band
+from outcast.reproduce.pictures import PICTURES, curves
 from outcast.reproduce.verdict import Verdict
 from tests.golden.run_directory import analysed_run
 from tests.unit.test_index import make_result
@@ -83,7 +83,7 @@ def test_a_row_under_two_profiles_has_a_place_for_each():
     ]
     bands = together.over_noise(together.rows(results))
     figure = Figure()
-    band.over_noise(figure, bands, RECIPES)
+    curves.over_noise(figure, bands, RECIPES)
     effect, burst = figure.axes
     assert [label.get_text() for label in burst.get_xticklabels()] == ["exact", "jitter"]
     # A line without the effect, and for each profile an interval and a marker; then the legend.
@@ -91,7 +91,7 @@ def test_a_row_under_two_profiles_has_a_place_for_each():
     assert values == [[0, 0], [5e-6, 9e-6], [6.5e-6], [5e-6, 9e-6], [6.5e-6]]
     markers = [effect.lines[number].get_marker() for number in (2, 4)]
     assert markers == [
-        band.MARKS[verdict][0] for verdict in (Verdict.REPRODUCED, Verdict.CONTRADICTED)
+        curves.MARKS[verdict][0] for verdict in (Verdict.REPRODUCED, Verdict.CONTRADICTED)
     ]
     assert effect.get_ylabel() == "total goodput,\nMbps"
     assert [np.asarray(line.get_ydata()).tolist() for line in burst.lines[1:3]] == [

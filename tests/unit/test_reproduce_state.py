@@ -14,10 +14,10 @@ from outcast.experiment import load
 from outcast.plan.planned import Planned
 from outcast.records.run_directory import GuestRecord, Manifest
 from outcast.reproduce import measures, recipe, runs, sender_measures, state
-from outcast.reproduce.modes import two_modes
 from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import ClaimRecord
 from outcast.reproduce.state import MadeBy, State
+from outcast.reproduce.verdict import two_modes
 from outcast.sweep import captures, scheduler
 from outcast.sweep.store import RESULT, SweepDirectory, locked
 from outcast.sweep.task import Task

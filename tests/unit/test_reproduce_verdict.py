@@ -8,11 +8,11 @@ from scipy.stats import brunnermunzel, mannwhitneyu
 
 from outcast.analysis import statistics
 from outcast.analysis.statistics import Interval
-from outcast.reproduce import measures, modes, result, runs, together
+from outcast.reproduce import measures, result, runs, together
 from outcast.reproduce.claims import BoundClaim, Claim, Measure, NoWorseClaim, OrderClaim, SizeClaim
 from outcast.reproduce.recipe import Point, Recipe, load_all
 from outcast.reproduce.state import State
-from outcast.reproduce.verdict import Verdict, decide, judge, overall
+from outcast.reproduce.verdict import Verdict, decide, judge, overall, p_of_half
 from outcast.whatif import futures
 from scripts import reproduction_summary
 
@@ -504,7 +504,7 @@ def test_a_control_with_two_modes(claim, values, control, expected):
 def test_a_share_differs_from_one_half_where_its_interval_leaves_it_out(of):
     for count in range(of + 1):
         low, high = futures.interval(count, of)
-        assert (modes.p_of_half(count, of) < 0.05) == (not low < 0.5 < high)
+        assert (p_of_half(count, of) < 0.05) == (not low < 0.5 < high)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import polars as pl
 
 from outcast.testing import evidence
-from outcast.testing.flaky import Flaky
+from outcast.testing.networks import Flaky
 
 
 def packets(dropped: int | None, first_seq: int) -> pl.DataFrame:

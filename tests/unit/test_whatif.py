@@ -21,7 +21,7 @@ from outcast.records.interventions import (
     NoiseFrom,
     PacketFate,
 )
-from outcast.whatif import compare, fates, losses, side_by_side
+from outcast.whatif import compare, fates, losses
 
 FATE = PacketFate(
     packet=7,
@@ -410,8 +410,8 @@ def test_streams_of_workloads_have_rows():
         return SimpleNamespace(tables=["streams"], table={"streams": table}.__getitem__)
 
     one, other = run((0, "h3", 5e6, 1), (0, "h4", 6e6, 2)), run((0, "h3", 4e6, 3))
-    found = [*side_by_side.streams(one, other)]
+    found = [*compare.streams(one, other)]
     assert [row.name for row in found] == ["UDP of workload 0 (h3)", "UDP of workload 0 (h4)"]
     assert found[0].goodput_bps == Compared(factual=5e6, counterfactual=4e6)
     assert found[1].drops == Compared(factual=2, counterfactual=None)
-    assert not [*side_by_side.streams(one, SimpleNamespace(tables=[]))]
+    assert not [*compare.streams(one, SimpleNamespace(tables=[]))]

@@ -249,7 +249,7 @@ def test_what_a_student_reads_is_graded_right(name, tmp_path, monkeypatch):
         run: Run(Guest().run(exercise.expected(run, seed=1), tmp_path / run))
         for run in dict.fromkeys(question.run for question in asked if question.run)
     }
-    monkeypatch.setattr("outcast.view.report.pictures.drawn", lambda *_: None)
+    monkeypatch.setattr("outcast.view.report.page.drawn", lambda *_: None)
     students = {run: Student(exercise, run) for run in made.values()}
     wrong = {}
     for question in asked:

@@ -15,13 +15,17 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view.events import moments
 from outcast.view.figures.drops import chain_lengths, drops_over_time
-from outcast.view.figures.fairness import convergence, fairness_over_time
 from outcast.view.figures.generated import datagrams_by_flow, rate_over_time
-from outcast.view.figures.goodput import goodput_by_class, goodput_by_flow, goodput_over_time
+from outcast.view.figures.goodput import (
+    convergence,
+    fairness_over_time,
+    goodput_by_class,
+    goodput_by_flow,
+    goodput_over_time,
+)
 from outcast.view.figures.link import link_over_time, service_classes
-from outcast.view.figures.noise import gaps_and_batches
 from outcast.view.figures.parts import mark_events, mark_left_out
-from outcast.view.figures.phase import arrivals_in_a_packet_time
+from outcast.view.figures.phase import arrivals_in_a_packet_time, gaps_and_batches
 from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
 from outcast.view.figures.style import legend_below, save, styled

@@ -11,18 +11,16 @@ from outcast.records.run_directory import RunDirectory
 from outcast.view.report import (
     captured,
     experiment,
-    goodput,
     losses,
     measurements,
     overview,
     page,
-    pictures,
     senders,
     timeline,
     viewer,
     whatif,
 )
-from outcast.view.report.markup import Element, element
+from outcast.view.report.page import Element, element
 
 NAME = "report.html"
 
@@ -44,12 +42,12 @@ def make(
     told = run.captured
     first = [
         *(section for section in (whatif.what_if(run), whatif.fate(run)) if section is not None),
-        *([goodput.goodput(run)] if run.manifest.flows else []),
+        *([overview.goodput(run)] if run.manifest.flows else []),
         viewer.part(run, packed),
     ]
     more = [
         experiment.words(run, network(run)) if told is None else captured.words(told),
-        *([goodput.detail(run), goodput.fairness(run)] if run.manifest.flows else []),
+        *([overview.detail(run), overview.fairness(run)] if run.manifest.flows else []),
         losses.network(run),
         losses.queue(run),
         losses.drops(run),
@@ -81,4 +79,4 @@ def network(run: Run) -> Element:
         return element("p", "No drawing of the topology: the folder has no plan.json.")
     drawing = as_svg(picture(run.plan, "The network", run.summary.group_by))
     words = "The network: switches by layer, hosts below, the flows' paths, and the bottleneck"
-    return pictures.picture("", words, drawing, "image/svg+xml")
+    return page.picture("", words, drawing, "image/svg+xml")

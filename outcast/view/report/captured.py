@@ -9,8 +9,17 @@ import shlex
 from outcast.records.captures import CapturesManifest, QueueEstimate
 from outcast.records.run import Run
 from outcast.units import format_rate, format_time
-from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import bullets, code, note, section, trust
+from outcast.view.report.page import (
+    Element,
+    Part,
+    bullets,
+    code,
+    element,
+    note,
+    section,
+    table,
+    trust,
+)
 from outcast.view.summary_words import number
 
 UNTOLD = (

@@ -15,8 +15,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.units import counted, format_size, format_time, round_rate
 from outcast.view.events import moments, trace_sentences
-from outcast.view.report.markup import Element, Part, element
-from outcast.view.report.page import section
+from outcast.view.report.page import Element, Part, element, section
 
 _COMMAND_CHARACTERS = 60
 

@@ -6,14 +6,13 @@ from outcast.view import listings
 from outcast.view import summary_words as words
 from outcast.view.figures.drops import CHAIN_LENGTHS, chain_counts
 from outcast.view.figures.phase import contests_by_port, ports_shown
-from outcast.view.report import pictures
-from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import listed, section
+from outcast.view.report import page
+from outcast.view.report.page import Element, Part, element, listed, section, table
 
 
 def queue(run: Run) -> Element:
     """Returns the section on the queue: its length over time, and its distribution."""
-    parts: list[Part] = [pictures.drawn(run, "link")]
+    parts: list[Part] = [page.drawn(run, "link")]
     parts.append(listed(listings.outputs(run, "report")))
     parts += [element("p", text) for text in _capacity(run)]
     return section("queue", "The queue", *parts)
@@ -86,7 +85,7 @@ def phase(run: Run) -> Element | None:
         "another port had been taken since the last departure."
     )
     caption = "Full frames that reached the nearly full queue"
-    parts = (element("p", text), table(caption, head, rows), pictures.drawn(run, "phase"))
+    parts = (element("p", text), table(caption, head, rows), page.drawn(run, "phase"))
     return section("phase", "Who takes the free place", *parts)
 
 

@@ -9,9 +9,8 @@ from outcast.plan import link_words
 from outcast.records.run import Run
 from outcast.view import listings
 from outcast.view import summary_words as words
-from outcast.view.report import pictures
-from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import listed, note, section
+from outcast.view.report import page
+from outcast.view.report.page import Element, Part, element, listed, note, section, table
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""
@@ -58,7 +57,7 @@ def _more(frame: pl.DataFrame, name: str) -> Element | None:
 
 def probes(run: Run, _frame: pl.DataFrame) -> Element:
     """Returns the section on probes: the percentiles of their round trips, and a chart."""
-    chart = pictures.drawn(run, "probes")
+    chart = page.drawn(run, "probes")
     text = (
         "A probe is small packets that are each answered. Without queues a round trip takes the "
         "links' delays and the times of both frames."
@@ -74,12 +73,12 @@ def streams(run: Run, _frame: pl.DataFrame) -> Element:
 
 def workloads(run: Run, _frame: pl.DataFrame) -> Element:
     """Returns the section on the rate of generated traffic over time, a curve for each UDP flow."""
-    return section("workloads", "Generated traffic over time", pictures.drawn(run, "workloads"))
+    return section("workloads", "Generated traffic over time", page.drawn(run, "workloads"))
 
 
 def sockets(run: Run, frame: pl.DataFrame) -> Element:
     """Returns the section on the senders' sockets: mean cwnd and smoothed RTT of each group."""
-    parts: list[Part] = [pictures.drawn(run, "cwnd")]
+    parts: list[Part] = [page.drawn(run, "cwnd")]
     counters = {
         "retransmits": "retransmits",
         "timeouts": "timeouts",
@@ -131,7 +130,7 @@ def round_trips(run: Run, frame: pl.DataFrame) -> Element:
         "which the last column has. There the curve is broken.",
     )
     caption = "From a segment's arrival to its acknowledgement, in µs"
-    table_of, chart = table(caption, head, rows), pictures.drawn(run, "rtt")
+    table_of, chart = table(caption, head, rows), page.drawn(run, "rtt")
     return section("round-trips", "Round trips", table_of, untimed, chart)
 
 
@@ -218,13 +217,13 @@ def completions(run: Run, frame: pl.DataFrame) -> Element | None:
     frame = frame.filter(pl.col("size_bytes").is_not_null())
     if frame.is_empty():
         return None
-    chart, table_of = pictures.drawn(run, "completions"), listed(listings.workloads(run, "report"))
+    chart, table_of = page.drawn(run, "completions"), listed(listings.workloads(run, "report"))
     return section("completions", "Flow completion times", table_of, chart)
 
 
 def programs(run: Run, frame: pl.DataFrame) -> Element | None:
     """Returns the section on the executions of programs."""
-    chart = pictures.drawn(run, "programs")
+    chart = page.drawn(run, "programs")
     kept = note("programs.parquet has every execution; programs/ has what each wrote.")
     table_of = listed(listings.programs(run, "report"))
     return section("programs", "Programs", table_of, kept, chart)

@@ -1,13 +1,92 @@
-"""The skeleton of a page that loads nothing, because it holds its style and scripts itself."""
+"""The skeleton of a page that loads nothing, because it holds its style, scripts and figures.
 
+HTML and SVG are built as trees, because the serialiser then escapes every text.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
+from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 
 from outcast.errors import InputError
 from outcast.files import write_text
+from outcast.records.run import Run
 from outcast.view.listings import Listing
-from outcast.view.report.markup import Element, Part, element, render, table
+
+__all__ = ["Element", "Part", "attach", "element", "parsed", "render", "table"]
+
+Part = Element | str | None
+
+
+def element(tag: str, /, *parts: Part, **attributes: str | int | float | None) -> Element:
+    """Returns an element with these attributes and children. A child may be text.
+
+    `_` in an attribute's name becomes `-`, and `_` at its end is dropped: `class_` is `class`.
+    Attributes and children that are None are left out.
+    """
+    built = Element(tag)
+    for name, value in attributes.items():
+        if value is not None:
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            built.set(name.rstrip("_").replace("_", "-"), text)
+    return attach(built, *parts)
+
+
+def attach(parent: Element, *parts: Part) -> Element:
+    """Appends children and text to `parent`. Returns `parent`."""
+    for part in parts:
+        if part is None:
+            continue
+        if isinstance(part, Element):
+            parent.append(part)
+        elif len(parent):
+            parent[-1].tail = (parent[-1].tail or "") + part
+        else:
+            parent.text = (parent.text or "") + part
+    return parent
+
+
+def parsed(text: str) -> Element:
+    """Returns the element that a file of ours holds, without the space between its parts."""
+    root = fromstring(text)
+    for node in root.iter():
+        for name in ("text", "tail"):
+            if not (getattr(node, name) or "").strip():
+                setattr(node, name, None)
+    return root
+
+
+def render(root: Element) -> str:
+    """Returns the tree as HTML. Raises ValueError for `</` in a script or style."""
+    for node in root.iter():
+        if node.tag in ("script", "style") and "</" in (node.text or ""):
+            raise ValueError(f"`</` within {node.tag} would end it")
+    return tostring(root, encoding="unicode", method="html")
+
+
+def table(caption: str, head: list[str], rows: list[list[Part]], numbers_from: int = 1) -> Element:
+    """Returns a table that scrolls sideways. Columns from `numbers_from` on stand at the right."""
+    whole = Element("table")
+    SubElement(whole, "caption").text = caption
+    line = SubElement(SubElement(whole, "thead"), "tr")
+    for place, text in enumerate(head):
+        line.append(
+            element("th", text, scope="col", class_="number" if place >= numbers_from else None)
+        )
+    body = SubElement(whole, "tbody")
+    for row in rows:
+        line = SubElement(body, "tr")
+        for place, part in enumerate(row):
+            line.append(
+                element("th", part, scope="row")
+                if place == 0
+                else element("td", part, class_="number" if place >= numbers_from else None)
+            )
+    return element("div", whole, class_="wide", tabindex="0", role="region", aria_label=caption)
 
 
 def note(text: str) -> Element:
@@ -116,3 +195,29 @@ def document(
         *(element("script", asset(name)) for name in scripts),
     )
     return "<!doctype html>\n" + render(element("html", head, body, lang="en")) + "\n"
+
+
+MediaType = Literal["image/svg+xml", "image/png"]
+
+
+def picture(
+    title: str, description: str, data: bytes, media_type: MediaType, width: int | None = None
+) -> Element:
+    """Returns a figure; without a title it has its own, without CSS pixels it fills the page."""
+    style = None if width is None else f"max-width:min(100%,{width}px)"
+    source = f"data:{media_type};base64,{b64encode(data).decode('ascii')}"
+    image = element("img", src=source, alt=description, style=style)
+    return element("figure", element("figcaption", title) if title else None, image)
+
+
+def drawn(run: Run, name: str) -> Element | None:
+    """Returns one of the run's figures as an SVG; None if the run has no data for it."""
+    # Imported here, because matplotlib takes a second to import.
+    from outcast.view import figures
+    from outcast.view.figures.style import as_svg, styled
+
+    with styled():
+        figure = figures.drawn(run, name)
+        if figure is None:
+            return None
+        return picture("", f"{figures.described()[name]}.", as_svg(figure), "image/svg+xml", 960)

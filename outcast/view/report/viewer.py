@@ -6,8 +6,7 @@ from outcast.analysis import selection
 from outcast.experiment.engine import properties
 from outcast.records.run import Run
 from outcast.view.report import timeline
-from outcast.view.report.markup import Element, Part, element, parsed, table
-from outcast.view.report.page import asset, note, section
+from outcast.view.report.page import Element, Part, asset, element, note, parsed, section, table
 from outcast.view.report.timeline import Timeline
 
 LISTED = 10

@@ -3,11 +3,9 @@
 from outcast.records.interventions import ComparedFlows
 from outcast.records.run import Run
 from outcast.view.listings import MOST_ROWS
-from outcast.view.report.markup import Element, Part, element, table
-from outcast.view.report.page import bullets, section
-from outcast.view.report.pictures import drawn
+from outcast.view.report.page import Element, Part, bullets, drawn, element, section, table
 from outcast.view.summary_words import begun
-from outcast.view.terminal import fate as decided
+from outcast.view.terminal import whatif as decided
 from outcast.view.terminal import whatif as terminal
 
 _COMPARED = ("goodput", "drops", "timeouts")

@@ -1,6 +1,10 @@
-"""In words and tables: why flows waited, sent again and lost packets, by the kernel's events."""
+"""Lists the kernel's events, and says by them why flows waited, sent again and lost packets."""
 
+from __future__ import annotations
+
+import json
 from collections.abc import Iterator, Sequence, Set
+from typing import Any
 
 import polars as pl
 
@@ -8,13 +12,14 @@ from outcast.analysis.trace import sums
 from outcast.analysis.trace.causes import CAUSES, chain_table
 from outcast.analysis.trace.drops import reason_table
 from outcast.analysis.trace.events import TcpEvents
+from outcast.analysis.trace.selected import Wanted, own_fields, require_some, rows
 from outcast.analysis.trace.senders import read_traced
 from outcast.analysis.trace.sums import wait_table, within
 from outcast.errors import ConfigError
 from outcast.records.flows import FlowRecord
 from outcast.records.run import IN_INTERVAL, Run
 from outcast.units import counted
-from outcast.view.terminal import forms
+from outcast.view.terminal import console
 from outcast.view.terminal.blackouts import Words
 
 
@@ -31,7 +36,7 @@ def overview(run: Run, form: str, whole: bool = False) -> Iterator[str]:
     from_ns, to_ns = _interval(run, whole)
     again = traced.again.filter(_lies_in(run, whole))
     if form != "table":
-        yield from forms.frame(again.drop("order"), form)
+        yield from console.frame(again.drop("order"), form)
         return
     yield "Of the whole run" if whole else f"From {from_ns / 1e9:g} to {to_ns / 1e9:g} s"
     yield ""
@@ -170,7 +175,7 @@ def chains(run: Run, flow: int, form: str, whole: bool = False) -> Iterator[str]
     table = chain_table(traced.drops, traced.again, traced.senders)
     table = table.filter(_drops_counted(run, table, whole, "t_drop_ns"), pl.col("flow") == flow)
     if form != "table":
-        yield from forms.frame(table, form)
+        yield from console.frame(table, form)
         return
     yield f"{_named(record)}: {counted(table.height, 'data segment')} dropped (times in ms)"
     words = Words.of(run)
@@ -214,8 +219,63 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
     columns = enumerate(zip(*rows, strict=True))
     left = [at for at, (_, *texts) in columns if not texts or not all(map(is_number, texts))]
-    yield from (f"  {line}" for line in forms.aligned(rows, left))
+    yield from (f"  {line}" for line in console.aligned(rows, left))
 
 
 def _short(t_ns: int | None) -> str:
     return "-" if t_ns is None else f"{t_ns / 1e6:.6f}"
+
+
+_COLUMNS = ("t_ns", "event", "host", "port", "flow", "packet")
+_FORMS = ("{:>14}", "{:28}", "{:9}", "{:10}", "{:>4}", "{:>7}")
+_LEFT_OUT = (
+    *("dev", "ifindex", "txq_state", "saddr_v6", "daddr_v6", "family", "mark", "protocol"),
+    *("saddr", "sport", "daddr", "dport"),
+)
+"""Fields that a table for people leaves out: the columns and the addresses say the same."""
+
+
+def lines(run: Run, wanted: Wanted, form: str) -> Iterator[str]:
+    """Gives the events as lines of text. Raises as `rows`, and ConfigError if no event fits."""
+    require_some(run, wanted)
+    if form == "table":
+        yield _line(("time (ms)", "event", "host", "port", "flow", "packet"), "what")
+    if form == "csv":
+        yield console.csv_line([*_COLUMNS, "fields"])
+    for event, row in rows(run, wanted):
+        if form == "json":
+            own = {name: value for name, value in row.items() if not isinstance(value, bytes)}
+            yield json.dumps({"event": event, **own})
+        elif form == "csv":
+            first = {"event": event, **row}
+            yield console.csv_line(
+                [*(first[name] for name in _COLUMNS), json.dumps(own_fields(row))]
+            )
+        else:
+            first = {**row, "event": event, "t_ns": f"{row['t_ns'] / 1e6:.6f}"}
+            yield _line(tuple(first[name] for name in _COLUMNS), _what(row))
+
+
+def _what(row: dict[str, Any]) -> str:
+    fields = own_fields(row)
+    ends = [fields.get(name) for name in ("saddr", "sport", "daddr", "dport")]
+    between = [] if None in ends else ["{}:{}>{}:{}".format(*ends)]
+    for name in ("handle", "parent"):
+        if name in fields:
+            fields[name] = _handle(fields[name])
+    rest = [f"{name}={value}" for name, value in fields.items() if name not in _LEFT_OUT]
+    return " ".join([*between, *rest])
+
+
+def _handle(number: int) -> str:
+    """A qdisc's handle as tc(8) writes it."""
+    major, minor = divmod(number, 1 << 16)
+    if number == 0xFFFF_FFFF:
+        return "root"
+    return f"{major:x}:{minor:x}" if minor else f"{major:x}:"
+
+
+def _line(cells: tuple[Any, ...], last: str) -> str:
+    texts = ["" if cell is None else str(cell) for cell in cells]
+    padded = [form.format(text) for form, text in zip(_FORMS, texts, strict=True)]
+    return "  ".join([*padded, last]).rstrip()
