@@ -127,9 +127,6 @@ def nameable(path: Path) -> Path:
 def writing(path: Path) -> Iterator[BinaryIO]:
     """Opens a stream of bytes, which becomes the file `path` when the block ends without an error.
 
-    The stream is a temporary file beside `path`, and is opened only once. Otherwise the owner of
-    the folder could put a link in its place, and root would write to where the link leads.
-
     Raises OSError if the file cannot be written or put in its place; it names the file.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -137,13 +134,11 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         if path.exists() and not path.is_file():
             # Root would replace a device, for example /dev/null.
             raise OSError(errno.EINVAL, "is not a regular file", str(path))
-        # A link under this name is not followed, whoever put it there.
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as stream:
+        temporary.unlink(missing_ok=True)
+        # A new file, so that a link under this name leads nowhere.
+        with temporary.open("xb") as stream:
             yield stream
-            _give(stream.fileno())
+        _give(temporary)
         temporary.replace(path)
     except Exception as error:
         system_error = named(error, path)
@@ -173,32 +168,12 @@ def about(folder: Path) -> Iterator[None]:
 def make_folders(path: Path) -> None:
     """Makes a folder and the missing folders above it. Under sudo they belong to the caller.
 
-    From the first existing folder on, we work with descriptors. Otherwise the caller could put a
-    link where a folder is missing, and would be given what the link leads to.
-
     Raises OSError if a folder cannot be made.
     """
-    missing = []
-    at = path
-    while not at.exists() and at != at.parent:
-        missing.append(at.name)
-        at = at.parent
-    if at.exists() and not at.is_dir():
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(at))
-    descriptor = os.open(at, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for name in reversed(missing):
-            is_new = False
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(name, dir_fd=descriptor)
-                is_new = True
-            inner = os.open(name, _FOLDER, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
-            if is_new:
-                _give(descriptor)
-    finally:
-        os.close(descriptor)
+    if not path.is_dir():
+        make_folders(path.parent)
+        path.mkdir(exist_ok=True)
+        _give(path)
 
 
 def caller() -> tuple[int, int] | None:
@@ -215,88 +190,25 @@ def caller() -> tuple[int, int] | None:
     return (user, group) if user > 0 and group >= 0 else None
 
 
-def hand_over(folder: Path | int) -> None:
+def hand_over(folder: Path) -> None:
     """Gives a folder, with everything that root has made in it, to the user who called us by sudo.
 
     Links are not followed. Files that do not belong to root, and files with a second name
-    elsewhere, stay as they are. We work with descriptors, from the inside to the outside, so that
-    nobody can exchange anything meanwhile.
-
-    Args:
-        folder: an open descriptor of the folder; or its path, if the folder already belongs to the
-            caller, as after `make_folders`. Only then is a path safe, because it could meanwhile
-            lead to any folder of root.
+    elsewhere, stay as they are.
     """
-    owner = caller()
-    if owner is None:
+    if caller() is not None:
+        for path in (folder, *folder.rglob("*")):
+            _give(path)
+
+
+def _give(path: Path) -> None:
+    """Gives one file or folder of root to the user who called us by sudo."""
+    if (owner := caller()) is None:
         return
-    if isinstance(folder, int):
-        _give_tree(folder)
-        return
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, _FOLDER)
-        try:
-            if os.fstat(descriptor).st_uid == owner[0]:
-                _give_tree(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def _give_tree(folder: int) -> None:
-    with os.scandir(folder) as entries:
-        names = [entry.name for entry in entries]
-    for name in names:
-        with contextlib.suppress(OSError):
-            kind = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-            if stat.S_ISDIR(kind):
-                descriptor = os.open(name, _FOLDER, dir_fd=folder)
-            elif stat.S_ISREG(kind):
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                descriptor = os.open(name, flags, dir_fd=folder)
-            else:
-                continue
-            try:
-                if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-                    _give_tree(descriptor)
-                else:
-                    _give(descriptor)
-            finally:
-                os.close(descriptor)
-    _give(folder)
-
-
-def _give(descriptor: int) -> None:
-    """Gives one open file or folder of root to the user who called us by sudo."""
-    owner = caller()
-    if owner is None:
-        return
-    status = os.fstat(descriptor)
-    if status.st_uid != 0 or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
-        return
-    os.fchown(descriptor, *owner)
-
-
-def keep_plain(folder: Path) -> list[str]:
-    """Removes from a folder what is no file and no folder, and takes set-uid bits from the rest.
-
-    Returns what was removed, each with its path in the folder and what it was.
-
-    Raises OSError: something cannot be removed.
-    """
-    removed = []
-    for above, folders, names in os.walk(folder):
-        for name in sorted((*folders, *names)):
-            path = Path(above, name)
-            mode = path.lstat().st_mode
-            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                path.unlink()
-                removed.append(f"{path.relative_to(folder)}: {file_kind(mode)}")
-            elif mode & (stat.S_ISUID | stat.S_ISGID):
-                path.chmod(stat.S_IMODE(mode) & 0o777)
-    return removed
+    status = path.lstat()
+    is_folder, is_file = stat.S_ISDIR(status.st_mode), stat.S_ISREG(status.st_mode)
+    if status.st_uid == 0 and (is_folder or (is_file and status.st_nlink == 1)):
+        os.chown(path, *owner)
 
 
 def write_text(path: Path, text: str) -> None:

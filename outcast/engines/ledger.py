@@ -1,9 +1,8 @@
 """The ledger: what each run in progress has made, so that `outcast clean` can remove just that.
 
-Each run has a JSON file, its page. It is written before a thing is made and deleted when the run
-has ended, so a killed run leaves its page behind. Namespaces die with their process, so a page
-names what does not: processes, folders, settings of the machine, and modules in its kernel. Only
-this user can write to the ledger's folder, so a page is believed.
+Each run has a JSON file, its page, which is deleted when the run has ended. A killed run leaves its
+page behind. Namespaces die with their process, so a page names what does not: processes, folders
+and settings of the machine. Only this user can write to the ledger's folder, so a page is believed.
 """
 
 from __future__ import annotations
@@ -12,20 +11,18 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import signal
 import stat
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from pydantic import BaseModel, Field
 
-from outcast.engines import modules
-from outcast.errors import ConfigError, DeadlineError, RunError, shortened
-
-_Item = TypeVar("_Item")
+from outcast.errors import ConfigError, DeadlineError, shortened
 
 KILL_DEADLINE_S = 10.0
 _LINE_CHARACTERS = 400
@@ -43,8 +40,7 @@ class ProcessMark(BaseModel, frozen=True):
     @classmethod
     def of(cls, pid: int) -> ProcessMark:
         """The mark of a living process. Raises ProcessLookupError where it has ended."""
-        ticks = _start_ticks(pid)
-        if ticks is None:
+        if (ticks := _start_ticks(pid)) is None:
             raise ProcessLookupError(pid)
         return cls(pid=pid, start_ticks=ticks)
 
@@ -73,18 +69,14 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def default_folder() -> Path:
-    """The folder of this user's ledger and locks. It is made if it is missing.
+    """The folder of this user's ledger and locks; in /tmp where /run has no place for the user.
 
-    It does not depend on the environment, so that every run finds what an earlier one left. Where
-    /run has no place for the user it is in /tmp.
-
-    Raises ConfigError where another user made it.
+    It does not depend on the environment, so that every run finds what an earlier one left.
     """
     user = os.geteuid()
     above = Path("/run") if user == 0 else Path(f"/run/user/{user}")
     is_usable = os.access(above, os.W_OK | os.X_OK)
-    folder = above / "outcast" if is_usable else Path(f"/tmp/outcast-{user}")  # noqa: S108
-    return _own(folder)
+    return _own(above / "outcast" if is_usable else Path(f"/tmp/outcast-{user}"))  # noqa: S108
 
 
 def _own(folder: Path) -> Path:
@@ -104,13 +96,9 @@ def lock_file(folder: Path, name: str) -> int:
 
 
 class Entry(BaseModel):
-    """One run's page, in its file.
+    """One run's page, in its file; `owner` is the process of the `outcast` command.
 
-    Attributes:
-        owner: the process of the `outcast` command.
-        settings: the former values of changed files under /proc/sys, by path.
-        modules: the user's modules that it loaded into the machine's kernel, in this order.
-        reserved: the empty folder that holds its result's place.
+    `settings` has the former values of changed files under /proc/sys, by path.
     """
 
     file: Path = Field(exclude=True)
@@ -118,11 +106,9 @@ class Entry(BaseModel):
     processes: list[ProcessMark] = []
     folders: list[str] = []
     settings: dict[str, str] = {}
-    modules: list[str] = []
-    reserved: str | None = None
 
     def note_folder(self, folder: Path) -> None:
-        """Notes a folder, which is best done before it is made. Raises OSError as `write`."""
+        """Notes a folder. Raises OSError as `write`."""
         self.folders.append(str(folder))
         self.write()
 
@@ -133,14 +119,9 @@ class Entry(BaseModel):
 
     def write(self) -> None:
         """Writes the page whole or not at all. Raises OSError, which names the file."""
-        temporary = self.file.with_name(f".{self.file.name}.tmp")
-        try:
-            _own(self.file.parent)
-            temporary.write_text(self.model_dump_json(indent=1), encoding="utf-8")
-            temporary.replace(self.file)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise OSError(error.errno, error.strerror, str(self.file)) from None
+        temporary = self.file.with_suffix(".tmp")
+        temporary.write_text(self.model_dump_json(indent=1), encoding="utf-8")
+        temporary.replace(self.file)
 
     def remove(self) -> None:
         """Deletes the page. The folder may have gone, as a login's does when the user logs out."""
@@ -153,56 +134,46 @@ class Entry(BaseModel):
     def undo(self) -> list[str]:
         """Removes all that the page names, and the page. Returns what was done, in words.
 
-        What could not be undone is named and stays on the page for the next time.
+        If something could not be undone, the page stays for the next time.
         """
-        done: list[str] = []
-        alive = [mark for mark in self.processes if mark.is_alive()]
-        self.processes = _left(alive, ProcessMark.kill, "ended process {0.pid}", done)
-        there = [item for item in self.settings.items() if Path(item[0]).exists()]
-        self.settings = dict(_left(there, _restore, "set {0[0]} back to {0[1]!r}", done))
-        # A module may use one that was loaded before it.
-        loaded = [name for name in self.modules[::-1] if modules.is_loaded_module(name)]
-        self.modules = _left(loaded, modules.unload, "unloaded the module {0}", done)[::-1]
-        folders = [folder for folder in self.folders if os.path.lexists(folder)]
-        # It follows no link, neither in place of the folder nor in it.
-        self.folders = _left(folders, shutil.rmtree, "removed {0}", done)
-        if self.reserved is not None and not self.folders:
-            with contextlib.suppress(OSError):
-                os.rmdir(self.reserved)
-        if self.processes or self.settings or self.modules or self.folders:
-            self.write()
-        else:
+        steps: list[tuple[str, Callable[[], object]]] = [
+            (f"ended process {mark.pid}", mark.kill) for mark in self.processes if mark.is_alive()
+        ]
+        steps += [
+            (f"set {path} back to {value!r}", partial(self._restore, path))
+            for path, value in self.settings.items()
+            if os.path.exists(path)
+        ]
+        steps += [
+            # It follows no link, neither in place of the folder nor in it.
+            (f"removed {folder}", partial(shutil.rmtree, folder))
+            for folder in self.folders
+            if os.path.lexists(folder)
+        ]
+        done, is_whole = [], True
+        for words, undo in steps:
+            try:
+                undo()
+            except (OSError, DeadlineError) as error:
+                why = error.strerror if isinstance(error, OSError) else error
+                words = f"left {words.partition(' ')[2]}: {why}"
+                is_whole = False
+            done.append(words)
+        if is_whole:
             self.remove()
+        else:
+            self.write()
         return done
 
-
-def _left(
-    items: list[_Item], undo: Callable[[_Item], object], words: str, done: list[str]
-) -> list[_Item]:
-    """Undoes items one by one. Returns those that are left; `done` gets what was done in words."""
-    left = []
-    for item in items:
-        said = words.format(item)
-        try:
-            undo(item)
-        except (OSError, RunError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            said = f"left {said.partition(' ')[2]}: {why}"
-            left.append(item)
-        done.append(said)
-    return left
-
-
-def _restore(item: tuple[str, str]) -> None:
-    Path(item[0]).write_text(item[1])
+    def _restore(self, path: str) -> None:
+        Path(path).write_text(self.settings[path])
+        # Not once more, because a run may have changed it by then.
+        del self.settings[path]
 
 
 def open_entry(folder: Path) -> Entry:
-    """A new page for this process. Raises ConfigError where the folder is not ours."""
-    _own(folder)
-    number = 0
-    while (file := folder / f"run-{os.getpid()}-{number}.json").exists():
-        number += 1
+    """A new page for this process. Raises ConfigError where others could write to the folder."""
+    file = _own(folder) / f"run-{secrets.token_hex(8)}.json"
     entry = Entry(file=file, owner=ProcessMark.of(os.getpid()))
     entry.write()
     return entry
@@ -211,46 +182,38 @@ def open_entry(folder: Path) -> Entry:
 def read_entries(folder: Path) -> list[Entry]:
     """All pages, of running and of dead runs. What is no page of this version is passed by."""
     entries = []
-    for path in sorted(folder.glob("run-*.json")):
+    for path in folder.glob("run-*.json"):
         with contextlib.suppress(FileNotFoundError, TypeError, ValueError):
             entries.append(Entry(file=path, **json.loads(path.read_bytes())))
     return entries
 
 
 def begin(tell: Callable[[str], None] = lambda text: None) -> Entry:
-    """A new page for this process, after what dead runs of this user left is removed.
-
-    It does not wait for another run that removes it just now. `tell` is given one line if anything
-    was left. Raises ConfigError where there is no folder for it.
-    """
-    tell_undone(undo_dead(), tell)
+    """A new page for this process, after what dead runs left is removed. Raises ConfigError."""
+    undo_dead(tell)
     return open_entry(default_folder())
 
 
-def tell_undone(done: list[str], tell: Callable[[str], None]) -> None:
-    """Gives `tell` one line on what was done about what killed runs left, if anything was."""
-    if done:
-        tell(f"left by a killed run: {shortened('; '.join(done), _LINE_CHARACTERS)}")
-
-
-def undo_dead(*, waits: bool = False) -> list[str]:
-    """Removes what dead runs of this user left; see `clean`."""
-    return clean(default_folder(), waits=waits)
-
-
-def clean(folder: Path, *, waits: bool = True) -> list[str]:
+def undo_dead(
+    tell: Callable[[str], None] = lambda text: None,
+    folder: Path | None = None,
+    *,
+    waits: bool = False,
+) -> list[str]:
     """Undoes every page whose run is dead. Returns what was done and what was not, in words.
 
-    Of several runs that begin at once, one does it. The others go on, unless they are to wait.
+    `tell` is given that as one line, if there is any. Of several runs that begin at once, one does
+    it. The others go on, unless they are to wait.
     """
-    done: list[str] = []
+    folder, done = folder or default_folder(), list[str]()
     if any(entry.is_dead() for entry in read_entries(folder)):
         with open(lock_file(folder, "undo.lock"), "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             except BlockingIOError:
                 return done
-            for entry in read_entries(folder):
-                if entry.is_dead():
-                    done += entry.undo()
+            for entry in filter(Entry.is_dead, read_entries(folder)):
+                done += entry.undo()
+    if done:
+        tell(f"left by a killed run: {shortened('; '.join(done), _LINE_CHARACTERS)}")
     return done

@@ -159,7 +159,7 @@ class RealtimeEngine:
             programs.require_command(plan.command, None)
         settings = [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]
         compiled = own_modules.compile_of(experiment)
-        with _alone(), _loaded(compiled, entry), _put_back(entry, settings):
+        with _alone(), _loaded(compiled), _put_back(entry, settings):
             for tcp in plan_transport.all_of(experiment):
                 transport.allow_congestion_control(tcp.congestion_control)
             _stamp_in_order()
@@ -190,7 +190,7 @@ def _qdiscs(experiment: Experiment, plan: Plan) -> set[str]:
 
 
 @contextmanager
-def _loaded(compiled: Sequence[Compiled], entry: Entry) -> Iterator[None]:
+def _loaded(compiled: Sequence[Compiled]) -> Iterator[None]:
     """Loads the user's modules into this machine's kernel, and unloads them at the end.
 
     Raises:
@@ -205,17 +205,12 @@ def _loaded(compiled: Sequence[Compiled], entry: Entry) -> Iterator[None]:
             )
     try:
         for module in compiled:
-            entry.modules.append(module.name)
-            entry.write()
             modules.insert(module.program, module.arguments)
         yield
     finally:
         for module in reversed(compiled):
             if modules.is_loaded_module(module.name):
                 modules.unload(module.name)
-            if module.name in entry.modules:
-                entry.modules.remove(module.name)
-        entry.write()
 
 
 @contextmanager

@@ -306,7 +306,7 @@ def locked(path: Path, note: Callable[[str], None] = lambda text: None) -> Itera
         except BlockingIOError:
             raise BusyError(f"{path}: another outcast works in it; wait until it ends") from None
         # What killed runs of this sweep left on the machine.
-        ledger.tell_undone(ledger.undo_dead(), note)
+        ledger.undo_dead(note)
         shutil.rmtree(directory.unfinished)
         directory.unfinished.mkdir()
         try:

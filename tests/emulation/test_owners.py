@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from outcast import files
-from outcast import workflow as execute
 from outcast.engines import ledger
 from outcast.engines.ledger import ProcessMark
 from outcast.errors import ConfigError
@@ -84,23 +83,6 @@ def test_a_folder_made_beforehand_by_another_user_is_refused(shared, monkeypatch
         ledger.open_entry(planted)
 
 
-def test_an_empty_folder_that_cannot_be_replaced_is_refused(tmp_path, shared):
-    mounted = tmp_path / "mounted"
-    mounted.mkdir()
-    # On the same file system, so that only the number of the mount tells them apart.
-    (tmp_path / "other").mkdir()
-    subprocess.run(["mount", "--bind", str(tmp_path / "other"), str(mounted)], check=True)
-    try:
-        with pytest.raises(ConfigError, match="a file system is mounted there"):
-            execute.require_free(mounted)
-    finally:
-        subprocess.run(["umount", str(mounted)], check=True)
-    (shared / "roots").mkdir()
-    with user(NOBODY), pytest.raises(ConfigError, match="belongs to another user"):
-        execute.require_free(shared / "roots")
-    execute.require_free(shared / "roots")
-
-
 def owners(folder: Path) -> set[int]:
     return {path.lstat().st_uid for path in (folder, *folder.rglob("*"))}
 
@@ -119,45 +101,12 @@ def test_what_root_made_is_given_to_who_called_by_sudo(tmp_path, monkeypatch):
     (folder / "another's").write_text("")
     os.chown(folder / "another's", 77, 77)
     files.hand_over(folder)
-    # A path is used only for what is the caller's already, because it can lead to root's folders.
-    assert owners(folder) == {0, 77}
-    os.chown(folder, 1234, 1234)
-    files.hand_over(folder)
     assert (tmp_path / "secret").stat().st_uid == 0
     assert tmp_path.stat().st_uid == 0
     assert (folder / "another's").stat().st_uid == 77
     for name in (".", "captures", "captures/a.pcap"):
         assert (folder / name).stat().st_uid == 1234
         assert (folder / name).stat().st_gid == 1234
-
-
-def test_a_missing_folder_that_becomes_a_link_gives_nothing_away(tmp_path, monkeypatch):
-    monkeypatch.setenv("SUDO_UID", "1234")
-    monkeypatch.setenv("SUDO_GID", "1234")
-    (tmp_path / "roots/etc").mkdir(parents=True)
-    (tmp_path / "roots/etc/shadow").write_text("root's")
-    exists = Path.exists
-
-    def exists_and_plants(path: Path, **options: bool) -> bool:
-        there = exists(path, **options)
-        if not there and path == tmp_path / "a":
-            path.symlink_to(tmp_path / "roots")
-        return there
-
-    monkeypatch.setattr(Path, "exists", exists_and_plants)
-    with pytest.raises(OSError, match="Not a directory"):
-        files.make_folders(tmp_path / "a/etc")
-    assert owners(tmp_path / "roots") == {0}
-
-
-def test_root_writes_to_the_file_that_it_opened_and_through_no_link(tmp_path):
-    (tmp_path / "roots").write_text("whole")
-    with files.writing(tmp_path / "table") as stream:
-        (temporary,) = tmp_path.glob(".table.*")
-        temporary.unlink()
-        temporary.symlink_to(tmp_path / "roots")
-        stream.write(b"overwritten")
-    assert (tmp_path / "roots").read_text() == "whole"
 
 
 def test_results_under_sudo_belong_to_who_called(tmp_path):

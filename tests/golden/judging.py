@@ -248,12 +248,8 @@ JUDGING = [
     *_of(
         *("engines", _LEDGER),
         ("ledger: a process that has ended", "ledger", 'None if fields[0] == "Z" else ', ""),
-        ("ledger: the last module first", "ledger", "in self.modules[::-1] if",
-         "in self.modules if"),
-        ("ledger: what could not be undone", "ledger",
-         "            left.append(item)\n", ""),
-        ("ledger: a new run removes what is left", "ledger",
-         "tell_undone(undo_dead(), tell)", "pass"),
+        ("ledger: what could not be undone", "ledger", "is_whole = False", "pass"),
+        ("ledger: a new run removes what is left", "ledger", "    undo_dead(tell)\n", ""),
     ),
     *_of(
         *("emulation", _READ_BACK),

@@ -107,23 +107,3 @@ def test_who_called_by_sudo_is_believed_of_root_alone(user, uid, gid, caller, mo
     if uid is not None:
         monkeypatch.setenv("SUDO_UID", uid)
     assert files.caller() == caller
-
-
-def test_only_files_and_folders_are_kept(tmp_path):
-    (tmp_path / "captures").mkdir()
-    (tmp_path / "captures/a.pcap").symlink_to("/etc/shadow")
-    (tmp_path / "linked").symlink_to("/etc", target_is_directory=True)
-    os.mkfifo(tmp_path / "captures/fifo")
-    (tmp_path / "shell").write_bytes(b"#!")
-    (tmp_path / "shell").chmod(0o6755)
-    (tmp_path / "counters.json").write_text("{}")
-    others = [
-        "linked: a symbolic link",
-        "captures/a.pcap: a symbolic link",
-        "captures/fifo: a FIFO",
-    ]
-    assert files.keep_plain(tmp_path) == others
-    kept = {path.name for path in tmp_path.rglob("*")}
-    assert kept == {"captures", "counters.json", "shell"}
-    assert (tmp_path / "shell").stat().st_mode & 0o7777 == 0o755
-    assert files.keep_plain(tmp_path) == []

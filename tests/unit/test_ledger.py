@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from outcast import workflow as execute
-from outcast.engines import ledger, modules
+from outcast.engines import ledger
 from outcast.engines.ledger import Entry, ProcessMark
-from outcast.errors import ConfigError, DeadlineError
+from outcast.errors import ConfigError
 
 
 @pytest.fixture
@@ -50,22 +50,19 @@ def test_a_dead_runs_things_are_removed(child, tmp_path):
     folder = left_folder(tmp_path)
     (folder / "captures").mkdir()
     (folder / "log.txt").write_text("it began")
-    (tmp_path / "half-done").mkdir()
     allowed = setting(tmp_path / "allowed", "reno cubic")
     dead_entry(
         tmp_path / "ledger",
         processes=[ProcessMark.of(child.pid)],
         folders=[str(folder)],
         settings={allowed: "reno"},
-        reserved=str(tmp_path / "half-done"),
     )
-    done = ledger.clean(tmp_path / "ledger")
+    done = ledger.undo_dead(folder=tmp_path / "ledger")
     assert child.wait(5) != 0
     assert not folder.exists()
-    assert not (tmp_path / "half-done").exists()
     assert Path(allowed).read_text() == "reno"
     assert len(done) == 3
-    assert ledger.clean(tmp_path / "ledger") == []
+    assert ledger.undo_dead(folder=tmp_path / "ledger") == []
 
 
 def test_a_new_run_removes_what_dead_ones_left(tmp_path, monkeypatch):
@@ -79,7 +76,8 @@ def test_a_new_run_removes_what_dead_ones_left(tmp_path, monkeypatch):
     told: list[str] = []
     mine = ledger.begin(told.append)
     (line,) = told
-    assert line.startswith(f"left by a killed run: removed {tmp_path}/.left.0.partial; removed ")
+    assert line.startswith("left by a killed run: removed ")
+    assert line.count(f"removed {tmp_path}/.left.") == 2
     assert not list(tmp_path.glob(".left*"))
     assert {page.file for page in ledger.read_entries(place)} == {mine.file, going_on.file}
 
@@ -89,7 +87,7 @@ def test_runs_that_begin_at_once_remove_what_is_left_once(tmp_path):
     dead_entry(tmp_path / "ledger", folders=[str(left)])
     begin = (
         "import sys\nfrom pathlib import Path\nfrom outcast.engines import ledger\n"
-        f"print(ledger.clean(Path({str(tmp_path / 'ledger')!r})))"
+        f"print(ledger.undo_dead(folder=Path({str(tmp_path / 'ledger')!r})))"
     )
     argv = [sys.executable, "-c", begin]
     runs = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(4)]
@@ -101,7 +99,7 @@ def test_a_run_does_not_wait_for_another_that_removes(tmp_path):
     dead_entry(tmp_path / "ledger", folders=[str(tmp_path / ".left.1.partial")])
     with open(tmp_path / "ledger/undo.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert ledger.clean(tmp_path / "ledger", waits=False) == []
+        assert ledger.undo_dead(folder=tmp_path / "ledger") == []
         assert len(ledger.read_entries(tmp_path / "ledger")) == 1
 
 
@@ -118,7 +116,7 @@ def test_things_of_a_running_run_stay(tmp_path):
     folder = left_folder(tmp_path)
     running = ProcessMark.of(os.getpid())
     dead_entry(tmp_path / "ledger", folders=[str(folder)], owner=running)
-    assert ledger.clean(tmp_path / "ledger") == []
+    assert ledger.undo_dead(folder=tmp_path / "ledger") == []
     assert folder.exists()
 
 
@@ -126,7 +124,7 @@ def test_a_process_with_a_reused_number_is_spared(child, tmp_path):
     mark = ProcessMark.of(child.pid)
     earlier = ProcessMark(pid=mark.pid, start_ticks=mark.start_ticks - 1)
     dead_entry(tmp_path / "ledger", processes=[earlier])
-    assert ledger.clean(tmp_path / "ledger") == []
+    assert ledger.undo_dead(folder=tmp_path / "ledger") == []
     assert child.poll() is None
 
 
@@ -144,9 +142,9 @@ def test_what_could_not_be_undone_stays_for_the_next_time(tmp_path, monkeypatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", refusing)
-        done = ledger.clean(tmp_path / "ledger")
+        done = ledger.undo_dead(folder=tmp_path / "ledger")
     assert done == [f"left {one}: Permission denied", f"removed {two}"]
-    assert ledger.clean(tmp_path / "ledger") == [f"removed {one}"]
+    assert ledger.undo_dead(folder=tmp_path / "ledger") == [f"removed {one}"]
 
 
 def test_a_folder_is_removed_but_nothing_that_a_link_leads_to(tmp_path):
@@ -156,7 +154,7 @@ def test_a_folder_is_removed_but_nothing_that_a_link_leads_to(tmp_path):
     (folder / "inner").symlink_to(tmp_path / "precious")
     link.symlink_to(tmp_path / "precious")
     dead_entry(tmp_path / "ledger", folders=[str(folder), str(link)])
-    removed, left = ledger.clean(tmp_path / "ledger")
+    removed, left = ledger.undo_dead(folder=tmp_path / "ledger")
     assert removed == f"removed {folder}"
     assert left.startswith(f"left {link}: ")
     assert (tmp_path / "precious/file").exists()
@@ -176,9 +174,8 @@ def test_no_run_is_noted_under_a_name_that_cannot_be_made(tmp_path, monkeypatch)
     for name in ("x" * 250, "y" * 300, "/".join(["z" * 200] * 25)):
         with pytest.raises(ConfigError, match="too long"):
             execute.require_free(tmp_path / name)
-    for name in ("a\0b", "\udcff"):
-        with pytest.raises(ConfigError, match=r"null character|UTF-8"):
-            execute.require_free(tmp_path / name)
+    with pytest.raises(ConfigError, match="UTF-8"):
+        execute.require_free(tmp_path / "\udcff")
     assert not (tmp_path / "ledger").exists()
 
 
@@ -190,36 +187,12 @@ def test_an_entry_on_disk_is_readable_by_its_owner_alone(tmp_path):
     assert list((tmp_path / "ledger").iterdir()) == []
 
 
-def test_modules_of_a_dead_run_are_unloaded_the_last_one_first(tmp_path, monkeypatch):
-    loaded = {"tcp_mine", "sch_mine", "busy"}
-    unloaded = []
-
-    def unload(name: str) -> None:
-        if name == "busy":
-            raise DeadlineError("the module busy to be unused", 10, "in use")
-        loaded.remove(name)
-        unloaded.append(name)
-
-    monkeypatch.setattr(modules, "is_loaded_module", lambda name: name in loaded)
-    monkeypatch.setattr(modules, "unload", unload)
-    names = ["tcp_mine", "gone", "busy", "sch_mine"]
-    dead_entry(tmp_path / "ledger", modules=names)
-    done = ledger.clean(tmp_path / "ledger")
-    assert unloaded == ["sch_mine", "tcp_mine"]
-    assert done[1] == "left the module busy: waited 10 s for the module busy to be unused: in use"
-    (entry,) = ledger.read_entries(tmp_path / "ledger")
-    assert entry.modules == ["busy"]
-    loaded.remove("busy")
-    assert ledger.clean(tmp_path / "ledger") == []
-    assert ledger.read_entries(tmp_path / "ledger") == []
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
 def test_a_folder_of_another_user_is_refused(tmp_path):
     folder = tmp_path / "ledger"
     entry = dead_entry(folder)
     os.chown(folder, 12345, -1)
-    for use in (ledger.clean, ledger.open_entry):
+    for use in (lambda folder: ledger.undo_dead(folder=folder), ledger.open_entry):
         with pytest.raises(ConfigError, match="only you can write to"):
             use(folder)
     assert entry.file.exists()

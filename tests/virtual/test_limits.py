@@ -12,7 +12,7 @@ from outcast import experiment
 from outcast.engines import limits
 from outcast.engines.guest import boot
 from outcast.engines.kernel import cache
-from outcast.engines.ledger import clean, default_folder
+from outcast.engines.ledger import undo_dead
 from outcast.plan.make import make_plan
 from tests import guest_runs
 from tests.processes import children, command
@@ -109,7 +109,7 @@ def test_a_start_that_is_killed_leaves_nothing_that_clean_does_not_know(tmp_path
     run.send_signal(signal.SIGKILL)
     run.wait()
     assert list(temporary.iterdir()) != []
-    clean(default_folder())
+    undo_dead()
     assert list(temporary.iterdir()) == []
     assert [path.name for path in tmp_path.iterdir()] == ["tmp"]
 
