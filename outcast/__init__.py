@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from outcast.api.fate import fate, whatif_each
     from outcast.api.joins import Join, join_captures
     from outcast.api.runs import Execution, Program, Run, analyze, open_run, run
-    from outcast.api.sweep_archives import Claim, SweepReplay, pack_sweep, replay_sweep
     from outcast.api.sweeps import Sweep, open_sweep, run_sweep
     from outcast.api.traces import KernelTrace, trace
     from outcast.api.whatif import Counterfactual
@@ -54,7 +53,6 @@ __version__ = "0.2.0"
 
 __all__ = [
     "BusyError",
-    "Claim",
     "ConfigError",
     "Counterfactual",
     "Executed",
@@ -76,7 +74,6 @@ __all__ = [
     "Run",
     "RunError",
     "Sweep",
-    "SweepReplay",
     "UntrustedError",
     "__version__",
     "analyze",
@@ -88,9 +85,7 @@ __all__ = [
     "open_run",
     "open_sweep",
     "pack",
-    "pack_sweep",
     "replay",
-    "replay_sweep",
     "run",
     "run_sweep",
     "trace",
@@ -98,7 +93,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Claim": "outcast.api.sweep_archives",
     "Counterfactual": "outcast.api.whatif",
     "Executed": "outcast.api.commands",
     "Execution": "outcast.api.runs",
@@ -110,7 +104,6 @@ _MODULES = {
     "Replay": "outcast.api.archives",
     "Run": "outcast.api.runs",
     "Sweep": "outcast.api.sweeps",
-    "SweepReplay": "outcast.api.sweep_archives",
     "analyze": "outcast.api.runs",
     "exec_in": "outcast.api.commands",
     "export": "outcast.api.exports",
@@ -119,9 +112,7 @@ _MODULES = {
     "open_run": "outcast.api.runs",
     "open_sweep": "outcast.api.sweeps",
     "pack": "outcast.api.archives",
-    "pack_sweep": "outcast.api.sweep_archives",
     "replay": "outcast.api.archives",
-    "replay_sweep": "outcast.api.sweep_archives",
     "run": "outcast.api.runs",
     "run_sweep": "outcast.api.sweeps",
     "trace": "outcast.api.traces",

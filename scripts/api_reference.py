@@ -19,7 +19,6 @@ HEADING = "## Reference\n"
 FUNCTIONS = (
     *("load", "run", "open_run", "analyze", "pack", "replay", "trace"),
     *("run_sweep", "open_sweep", "exec_in", "join_captures", "whatif_each", "fate"),
-    *("pack_sweep", "replay_sweep"),
 )
 CLASSES = (
     "Experiment",
@@ -28,8 +27,6 @@ CLASSES = (
     "Execution",
     "Packed",
     "Replay",
-    "Claim",
-    "SweepReplay",
     "KernelTrace",
     "Counterfactual",
     "Sweep",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import Literal
 
 from outcast import archive
 from outcast import experiment as reading
@@ -21,10 +23,9 @@ from outcast.engines import ledger
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import cache as roots
-from outcast.errors import ConfigError, InputError, OutcastError, UntrustedError, without_folder
-from outcast.experiment import Experiment, Module, Trace
+from outcast.errors import ConfigError, InputError, OutcastError, without_folder
+from outcast.experiment import Experiment, Trace
 from outcast.experiment.parts import files_of
-from outcast.files import sha256
 from outcast.networks import resolve
 from outcast.plan.planned import Planned
 from outcast.records import kept_captures
@@ -33,81 +34,62 @@ from outcast.records.interventions import Interventions
 from outcast.records.replay import Explanation
 from outcast.records.run_directory import Manifest, RunDirectory
 
-_COMPARED = (
-    *(f"{n}.parquet" for n in ("packets", "flows", "throughput", "streams")),
-    "summary.json",
-)
+_COMPARED = ("packets", "flows", "throughput", "streams")
+FEW = 3
+"""How many runs of a sweep go into its archive whole, where nobody says it."""
 
 
-def require_tables(directory: RunDirectory, where: str) -> None:
-    """Requires a run's captures, and tables that are what its captures give.
+def require_comparable(directory: RunDirectory, where: str) -> None:
+    """Requires that a run can be made again here, and compared packet by packet with that run.
 
-    `outcast analyze` makes tables again, perhaps of another version. So where one has another hash
-    than the manifest says, the captures are analysed once more.
-
-    Raises InputError: a capture was not kept, a table is missing or is another one. The error
-    begins with `where`.
+    Raises InputError, which begins with `where`. A run that another kernel or root made differs
+    everywhere, not only in what was changed.
     """
     manifest = directory.read_manifest()
+    require_virtual(where, manifest.engine)
+    if different := other_guest(manifest):
+        raise InputError(f"{where}: {different}; make the run again: outcast run")
     if dropped := kept_captures.not_kept(directory, manifest):
         raise InputError(
             f"{where}: {dropped[0]} was not kept, so no run can be compared with it packet by "
             "packet; allowed are runs with their captures"
         )
-    hashes = {
-        name: sha256(directory.path / name) if (directory.path / name).exists() else None
-        for name in _COMPARED
-    }
-    for name in manifest.files:
-        if name in hashes and hashes[name] is None:
-            raise InputError(f"{where}: no {name}; outcast analyze writes it anew")
-    changed = [name for name, digest in hashes.items() if digest != manifest.files.get(name)]
-    if changed:
-        _require_of_captures(directory, changed, where)
-
-
-def _require_of_captures(directory: RunDirectory, names: list[str], where: str) -> None:
-    from outcast import analysis
-
-    with scratch_folder() as scratch:
-        again = RunDirectory(scratch / "again")
-        left_out = shutil.ignore_patterns(directory.captures.name, "*.parquet", *_COMPARED)
-        shutil.copytree(directory.path, again.path, ignore=left_out)
-        analysis.write(again, analysis.compute(directory))
-        for name in names:
-            made = again.path / name
-            if not made.exists() or sha256(made) != sha256(directory.path / name):
-                raise InputError(
-                    f"{where}: {name} is not what its captures give; outcast analyze makes it anew"
-                )
+    for name in (*(f"{table}.parquet" for table in _COMPARED), "summary.json"):
+        if name in manifest.files and not (directory.path / name).exists():
+            raise InputError(f"{where}: no {name}; outcast analyze makes it")
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A run that was made again.
+    """A run that was made again, or runs of a sweep.
 
     Attributes:
-        explanation: where the runs part, and what could have caused it.
-        directory: the new run's directory; None if it was not kept.
+        runs: the names of these runs; the run's own one where it is of no sweep.
+        planned: how many runs the sweep has.
+        captures: how many captures were compared.
+        values: how many values of the tables of a sweep were compared.
+        differing: what differs, in lines. Of a run it is the first difference alone.
+        explanation: where a run parts from the earlier one, and what could have caused it.
+        directory: the folder with what is new; None if it was not kept.
     """
 
-    explanation: Explanation
+    runs: tuple[str, ...]
+    planned: int
+    captures: int
+    values: int
+    differing: tuple[str, ...]
+    explanation: Explanation | None
     directory: Path | None
 
     @property
     def difference(self) -> str:
-        """What differs first, in one line; empty if all captures are equal to the byte."""
-        return self.explanation.difference
+        """What differs first, in one line; empty if nothing does."""
+        return self.differing[0] if self.differing else ""
 
     @property
     def equal(self) -> bool:
-        """Whether all captures are equal to the byte."""
-        return self.explanation.equal
-
-    @property
-    def captures(self) -> int:
-        """How many captures were compared."""
-        return self.explanation.captures
+        """Whether all captures are equal to the byte, and all values of a sweep's tables."""
+        return not self.differing
 
 
 def pack(
@@ -115,48 +97,68 @@ def pack(
     file: str | os.PathLike[str],
     *,
     captures: Captures = "keep",
-    license_url: str | None = None,
+    runs: int | Literal["all"] | None = None,
+    claims: str | os.PathLike[str] | None = None,
 ) -> Packed:
-    """Makes one archive of a finished run, which others can read and replay.
+    """Makes one archive of a finished run or sweep, which others can read and replay.
 
     Args:
-        directory: the run directory.
+        directory: the run directory, or the sweep's folder.
         file: the zip file to write. A file of this name is replaced.
         captures: `keep`, or `hashes`, by which a replay can still show whether it is equal.
-        license_url: where the license stands under which you give the archive away.
+        runs: how many runs of a sweep go in whole, 3 if None; all others lack captures and the
+            tables of packets.
+        claims: a file of claims about a sweep with their commands. Each is run in the unpacked
+            archive. What it printed and drew goes in, and the time that it took.
 
     Raises:
-        InputError: it is no finished run, or what it wrote was changed since.
+        InputError: it is no finished run or sweep, or what it wrote was changed since.
+        RunError: the command of a claim failed.
         ConfigError: an argument is refused.
         OSError: the archive cannot be written.
     """
-    require_choices(captures, license_url)
-    return archive.write(Path(file), RunDirectory(Path(directory)), captures, license_url)
-
-
-def require_choices(captures: str, license_url: str | None) -> None:
-    """Raises ConfigError if an archive cannot be made with these."""
     if captures not in ("keep", "hashes"):
         raise ConfigError(f"captures: {captures!r}: allowed are 'keep' and 'hashes'")
-    if license_url is not None and not license_url.startswith(("http://", "https://")):
-        raise ConfigError(
-            f"license: {license_url!a}: allowed is an address, as "
-            "https://spdx.org/licenses/CC-BY-4.0"
-        )
+    path = Path(directory)
+    if not _is_sweep(path):
+        _require_no_options(path, runs, claims)
+        return archive.write(Path(file), RunDirectory(path), captures)
+    from outcast.sweep import packing, store
+
+    said = [] if claims is None else packing.read_claims(Path(claims))
+    whole = sys.maxsize if runs == "all" else runs or FEW
+    with scratch_folder() as scratch:
+        sweep = store.SweepDirectory(path)
+        return packing.write(Path(file), sweep, whole, captures, said, scratch)
+
+
+def _is_sweep(folder: Path) -> bool:
+    return (folder / "sweep.yaml").exists() and not RunDirectory(folder).manifest.exists()
+
+
+def _require_no_options(run: Path, *options: object) -> None:
+    if any(option is not None for option in options):
+        raise ConfigError(f"{run}: is a run; --runs, --claims and --jobs are of a sweep")
 
 
 def replay(
     source: str | os.PathLike[str],
     directory: str | os.PathLike[str] | None = None,
     *,
+    runs: int | Literal["all"] | None = None,
+    jobs: int | None = None,
     allow_programs: bool = False,
     progress: bool | None = None,
 ) -> Replay:
-    """Makes a packed run again with its configuration and seed, and compares the captures.
+    """Makes a packed run, or runs of a sweep, again, and compares captures.
+
+    Of a sweep also all values of the tables are compared.
 
     Args:
-        source: an archive, or a run directory.
-        directory: a new or empty folder in which the new run is kept; None keeps nothing.
+        source: an archive, a run directory or a sweep's folder.
+        directory: a new or empty folder in which what is new is kept; None keeps nothing.
+        runs: how many runs of a sweep, drawn at random; 5 if None.
+        jobs: how many runs of a sweep go on at a time; None is as many as there are cores.
         allow_programs: whether what the run brings may start here, with your rights: programs
             and kernel modules.
         progress: as in `outcast.run`.
@@ -165,12 +167,20 @@ def replay(
         InputError: the archive is broken or cannot be replayed.
         OutcastError: the run failed, as in `run`.
     """
-    with opened(Path(source)) as earlier, scratch_folder() as scratch:
-        target = scratch / "again" if directory is None else Path(directory)
-        draw = directory is not None
-        again = Again(scratch, target, allow_programs, progress, draw=draw)
-        explanation = make_again(earlier, str(source), again)
-    return Replay(explanation, None if directory is None else target)
+    path, target = Path(source), None if directory is None else Path(directory)
+    with unpacked(path) as there, scratch_folder() as scratch:
+        if _is_sweep(there):
+            from outcast.api import sweep_archives
+
+            return sweep_archives.replay(
+                there, path, target, scratch, runs, jobs, allow_programs, progress
+            )
+        _require_no_options(path, runs, jobs)
+        kept = target is not None
+        again = Again(target or scratch / "again", allow_programs, progress, kept=kept)
+        how = make_again(RunDirectory(there), str(path), again)
+    differing = () if how.equal else (how.difference,)
+    return Replay((path.name,), 1, how.captures, 0, differing, how, target)
 
 
 @dataclass(frozen=True)
@@ -178,19 +188,17 @@ class Again:
     """How a run is made again, in a new or empty folder.
 
     Attributes:
-        scratch: a folder whose name errors leave out.
-        draw: whether figures and the report are drawn.
+        kept: whether the folder is kept, so that figures and the report are drawn.
         events: the kernel's events to record; None records those that the run recorded.
         interventions: what is changed in the run; None makes those of the earlier run again.
         on_analysed: is called with the new run's folder before figures are drawn.
     """
 
-    scratch: Path
     target: Path
     allow_programs: bool
     progress: bool | None
     _: KW_ONLY
-    draw: bool
+    kept: bool
     events: Sequence[str] | None = None
     interventions: Interventions | None = None
     on_analysed: Callable[[RunDirectory], None] | None = None
@@ -213,26 +221,17 @@ def make_again(earlier: RunDirectory, source: str, how: Again) -> Explanation:
             planned,
             how.target,
             how.progress,
-            draw=how.draw,
+            draw=how.kept,
             kernel=_kernel(manifest),
             interventions=how.interventions or manifest.interventions,
             on_analysed=how.on_analysed,
         )
     except OutcastError as error:
-        if how.target.is_relative_to(how.scratch):
+        if not how.kept:
             # What was written up to then is gone when somebody reads this.
             error.args = (without_folder(str(error)), *error.args[1:])
         raise
     return comparing.explain(earlier, fresh)
-
-
-def require_same(source: str, explanation: Explanation, consequence: str = "") -> None:
-    """Raises UntrustedError if a run made again is another one than `source`."""
-    if not explanation.equal:
-        raise UntrustedError(
-            f"{source}: the run made again is another one{consequence}: {explanation.difference}; "
-            "outcast replay --explain says more"
-        )
 
 
 @contextmanager
@@ -243,23 +242,24 @@ def opened(source: Path) -> Iterator[RunDirectory]:
         InputError: it is neither, or what the run wrote was changed since.
         OSError: the archive cannot be unpacked; the error names the file.
     """
-    if source.is_dir():
-        directory = RunDirectory(source)
-        require_unchanged(directory)
-        yield directory
-        return
-    with scratch_folder() as folder, named_as(f"{source}: ", folder):
-        yield archive.unpack(source, folder)
+    with unpacked(source) as folder:
+        if _is_sweep(folder):
+            raise InputError(f"{source}: is a sweep; only `outcast replay` reads its archive")
+        yield RunDirectory(folder)
 
 
 @contextmanager
-def named_as(name: str, folder: Path) -> Iterator[None]:
-    """Errors have this name for a folder, which is gone when somebody reads them."""
-    try:
-        yield
-    except OutcastError as error:
-        error.args = (str(error).replace(f"{folder}{os.sep}", name), *error.args[1:])
-        raise
+def unpacked(source: Path) -> Iterator[Path]:
+    """The run or sweep in an archive, or in a folder; neither was changed since it ended."""
+    if source.is_dir():
+        if not _is_sweep(source):
+            require_unchanged(RunDirectory(source))
+        yield source
+        return
+    with scratch_folder() as folder:
+        record = archive.unpack(source, folder)
+        with archive.named_as(source, folder):
+            yield folder / (archive.SWEEP if record.sweep else archive.RUN)
 
 
 @contextmanager
@@ -273,15 +273,6 @@ def scratch_folder() -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         entry.remove()
-
-
-def require_here(manifest: Manifest, where: str) -> None:
-    """Raises InputError if another kernel or root made a run than those here.
-
-    A run made by these differs from it everywhere, not only in what was changed.
-    """
-    if different := other_guest(manifest):
-        raise InputError(f"{where}: {different}; make the run anew: outcast run")
 
 
 def made_by(manifest: Manifest) -> tuple[object, ...]:
@@ -324,7 +315,7 @@ def replayable(directory: RunDirectory, where: str, allow_programs: bool) -> Exp
     if not manifest.captures:
         raise InputError(f"{directory.manifest}: names no captures, so there is nothing to compare")
     require_own(directory.config, files_of(experiment))
-    require_allowed(where, brought_by(experiment), allow_programs)
+    require_allowed(where, [experiment], allow_programs)
     return experiment
 
 
@@ -337,29 +328,21 @@ def require_virtual(where: str, *engines: str) -> None:
         )
 
 
-def brought_by(experiment: Experiment) -> list[str]:
-    """Says what an experiment starts with the user's rights."""
-    brought = [
+def require_allowed(where: str, experiments: Iterable[Experiment], allow_programs: bool) -> None:
+    """Raises InputError if an experiment starts with the user's rights what is not allowed."""
+    brought: list[str] = []
+    for experiment in experiments:
+        modules = experiment.kernel.modules if experiment.kernel is not None else ()
         # The whole command, because its end can be what matters.
-        *(f"the program {shlex.join(program.command)!r}" for program in experiment.programs),
-        *(f"the kernel module {module.path.name}" for module in _modules(experiment)),
-    ]
-    if experiment.guest.root == "host":
-        brought.append("a guest that sees this machine's files (guest.root: host)")
-    return brought
-
-
-def require_allowed(where: str, brought: Sequence[str], allow_programs: bool) -> None:
-    """Raises InputError if something would be started that is not allowed."""
+        brought += (f"the program {shlex.join(each.command)!r}" for each in experiment.programs)
+        brought += (f"the kernel module {module.path.name}" for module in modules)
+        if experiment.guest.root == "host":
+            brought.append("a guest that sees this machine's files (guest.root: host)")
     if brought and not allow_programs:
         raise InputError(
-            f"{where}: a replay runs what the run brings, with your rights: {', '.join(brought)}; "
-            "if you trust them, allow it: --allow-programs"
+            f"{where}: a replay runs what the run brings, with your rights: "
+            f"{', '.join(dict.fromkeys(brought))}; if you trust them, allow it: --allow-programs"
         )
-
-
-def _modules(experiment: Experiment) -> tuple[Module, ...]:
-    return () if experiment.kernel is None else experiment.kernel.modules
 
 
 def require_own(config: Path, paths: Sequence[Path]) -> None:

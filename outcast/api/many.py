@@ -66,8 +66,7 @@ def experiment_of(path: Path, allow_programs: bool) -> tuple[Experiment, Manifes
     with archives.opened(path) as directory:
         experiment = archives.replayable(directory, str(path), allow_programs)
         manifest = directory.read_manifest()
-    archives.require_here(manifest, str(path))
-    archives.require_tables(directory, str(path))
+    archives.require_comparable(directory, str(path))
     return experiment, manifest
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from outcast import files, handed_in
 from outcast.analysis.trace.events import EVENTS as OF_WHY
 from outcast.api import archives, runs
-from outcast.errors import ConfigError
+from outcast.errors import ConfigError, UntrustedError
 from outcast.experiment import Trace
 from outcast.records.run_directory import RunDirectory
 from outcast.records.trace import table_name
@@ -83,13 +83,15 @@ def trace(
     wanted = (*known, *(event for event in names if event not in known))
     with archives.opened(path) as earlier, archives.scratch_folder() as scratch:
         target = scratch / "again" if directory is None else Path(directory)
-        again = archives.Again(
-            scratch, target, allow_programs, progress, draw=directory is not None, events=wanted
-        )
+        kept = directory is not None
+        again = archives.Again(target, allow_programs, progress, kept=kept, events=wanted)
         explanation = archives.make_again(earlier, str(source), again)
-        if not explanation.equal and directory is not None:
+        if not explanation.equal:
             shutil.rmtree(target, ignore_errors=True)
-        archives.require_same(str(source), explanation, ", so there are no tables")
+            raise UntrustedError(
+                f"{source}: the run made again is another one, so there are no tables: "
+                f"{explanation.difference}; outcast replay --explain says more"
+            )
         if directory is None:
             _put_in_place(RunDirectory(target).trace, RunDirectory(path).trace)
             if (path / REPORT).exists():

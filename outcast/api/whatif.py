@@ -11,8 +11,7 @@ import polars as pl
 
 from outcast import files
 from outcast.api import archives, runs
-from outcast.errors import ConfigError, InputError, UntrustedError
-from outcast.experiment.engine import properties
+from outcast.errors import ConfigError, UntrustedError
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions, PacketFate, WhatIf
 from outcast.records.run import Run as Record
@@ -97,19 +96,18 @@ def what_if(
         OutcastError: the run failed, as in `run`.
     """
     path = files.nameable(Path(source))
-    with archives.opened(path) as earlier, archives.scratch_folder() as scratch:
+    with archives.opened(path) as earlier:
         factual = Record(earlier)
-        _require_here(earlier, str(source))
+        archives.require_comparable(earlier, str(source))
         changes, own, from_ns = _changes(factual, path.name, wanted, lose, noise)
         target = _default_folder(path, changes, own) if directory is None else Path(directory)
         if path.resolve() in target.resolve().parents:
             raise ConfigError(f"{target}: is inside the run; allowed is another folder")
         again = archives.Again(
-            scratch,
             target,
             allow_programs,
             progress,
-            draw=True,
+            kept=True,
             interventions=changes,
             on_analysed=lambda made: _compare(factual, made, changes, from_ns, str(source)),
         )
@@ -118,18 +116,6 @@ def what_if(
     record = made.directory.read_whatif()
     assert record is not None
     return Counterfactual(made, record)
-
-
-def _require_here(directory: RunDirectory, source: str) -> None:
-    """Raises InputError if the run cannot be made again here, with tables to compare."""
-    manifest = directory.read_manifest()
-    if not properties(manifest.engine).virtual_clock:
-        raise InputError(
-            f"{source}: ran in real time, so it cannot be made again; allowed are runs of the "
-            "virtual engine"
-        )
-    archives.require_here(manifest, source)
-    archives.require_tables(directory, source)
 
 
 def _changes(

@@ -13,22 +13,27 @@ docs/archive.md describes the format for readers that do not have this program.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field
+
 from outcast import __version__, handed_in
 from outcast.archive import contents, zips
 from outcast.archive.contents import Captures
-from outcast.errors import InputError
+from outcast.errors import InputError, OutcastError
 from outcast.experiment.engine import properties
+from outcast.files import sha256
+from outcast.handed_in import plain_files
 from outcast.records import kept_captures
 from outcast.records.run import Run
-from outcast.records.run_directory import Manifest, RunDirectory
+from outcast.records.run_directory import Manifest, RunDirectory, read_record
 
 README = "README.txt"
 RECORD = "outcast.json"
@@ -48,7 +53,7 @@ class Record(handed_in.Versioned):
     captures: Literal["keep", "hashes"]
     guest: bool = False
     sweep: bool = False
-    files: dict[handed_in.FileName, str]
+    files: dict[handed_in.FileName, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,33 +73,7 @@ class Packed:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class About:
-    """The text of README.txt: a title, a description, the commands, and an address of a license."""
-
-    title: str
-    description: str
-    usage: str
-    license_url: str | None
-
-    def text(self) -> str:
-        """The file's text."""
-        terms = f"License: {self.license_url}\n\n" if self.license_url is not None else ""
-        description = textwrap.fill(self.description, 90)
-        return f"{self.title}\n\n{description}\n\n{terms}{_WITHOUT_OUTCAST}\n{self.usage}"
-
-
-_WITHOUT_OUTCAST = """\
-Without outcast: captures (*.pcap) open in Wireshark and tcpdump, tables (*.parquet) in any reader
-of Apache Parquet, all other files as text or in a browser. manifest.json of a run says what ran, on
-what and with which settings; config.yaml is the experiment, summary.json what the analysis found.
-outcast.json has the SHA-256 of every file.
-"""
-
-
-def write(
-    path: Path, directory: RunDirectory, captures: Captures, license_url: str | None
-) -> Packed:
+def write(path: Path, directory: RunDirectory, captures: Captures) -> Packed:
     """Writes the archive of a finished run, whole or not at all.
 
     The same run gives the same bytes with the same version of outcast and of zlib.
@@ -105,36 +84,40 @@ def write(
     """
     collected = contents.collect(directory, captures)
     manifest = collected.manifest
-    notes = _notes(directory, manifest, captures)
-    about = About(
-        title=f"Run {manifest.name} of outcast, seed {manifest.seed}",
-        description=" ".join((_DESCRIPTION, *notes)),
-        usage=_USAGE,
-        license_url=license_url,
-    )
-    members = collected.members(f"{RUN}/", directory)
-    count = put(path, members, about, captures, directory.manifest.stat().st_mtime)
+    has_captures = captures == "keep" and not kept_captures.not_kept(directory, manifest)
+    notes = (*_on_analysis(directory), *on_replays([manifest], has_captures))
+    title = f"Run {manifest.name} of outcast, seed {manifest.seed}"
+    text = readme(title, [_DESCRIPTION, *notes], _USAGE)
+    members = {**collected.members(f"{RUN}/"), README: text}
+    count = put(path, members, Record(captures=captures), directory.manifest.stat().st_mtime)
     return Packed(path, count, collected.left_out, notes)
 
 
-def put(
-    path: Path,
-    members: zips.Members,
-    about: About,
-    captures: Captures,
-    date_s: float,
-    *,
-    is_sweep: bool = False,
-) -> int:
-    """Writes an archive with its README and its record; how many files it has.
+def put(path: Path, members: zips.Members, record: Record, date_s: float) -> int:
+    """Writes an archive; how many files it has.
 
     `date_s` is the time of all files, in seconds of Unix time. Raises as `zips.write`.
     """
-    members = {**members, README: about.text().encode()}
-    record = Record(captures=captures, sweep=is_sweep, files={})
-    return zips.write(path, members, date_s, (RECORD, record))
+    hashes = {
+        name: sha256(each) if isinstance(each, Path) else hashlib.sha256(each).hexdigest()
+        for name, each in members.items()
+    }
+    text = record.model_copy(update={"files": hashes}).model_dump_json(indent=1)
+    return zips.write(path, {**members, RECORD: f"{text}\n".encode()}, date_s)
 
 
+def readme(title: str, sentences: Iterable[str], usage: str) -> bytes:
+    """README.txt of an archive."""
+    text = textwrap.fill(" ".join(sentences), 90)
+    return f"{title}\n\n{text}\n\n{_WITHOUT_OUTCAST}\n{usage}".encode()
+
+
+_WITHOUT_OUTCAST = """\
+Without outcast: captures (*.pcap) open in Wireshark and tcpdump, tables (*.parquet) in any reader
+of Apache Parquet, all other files as text or in a browser. manifest.json of a run says what ran, on
+what and with which settings; config.yaml is the experiment, summary.json what the analysis found.
+outcast.json has the SHA-256 of every file.
+"""
 _DESCRIPTION = (
     "One experiment on Linux's own TCP in an emulated network, captured packet by packet at a "
     "switch's ports."
@@ -145,80 +128,57 @@ byte. After unpacking, `outcast inspect run` and `outcast report run` read it.
 """
 
 
-def _notes(directory: RunDirectory, manifest: Manifest, captures: Captures) -> tuple[str, ...]:
-    """Notes for whoever gets the archive, in sentences."""
-    notes = []
-    if directory.summary.exists():
-        run = Run(directory)
-        if not run.trusted:
-            notes.append(
-                f"Captures and counters of the run do not agree: {'; '.join(run.reasons)}."
-            )
-    else:
-        notes.append("The run was not analysed.")
-    if not properties(manifest.engine).virtual_clock:
-        notes.append(
-            "It ran in real time, so it cannot be replayed; its captures can be read and analysed."
-        )
-    own = manifest.kernel.get("own")
-    if isinstance(own, list) and own:
-        notes.append(
-            f"Its guest's kernel was built with {', '.join(map(str, own))}; a replay needs that "
-            "kernel."
-        )
-    if captures == "hashes" or kept_captures.not_kept(directory, manifest):
-        notes.append("Of its captures there are only the hashes, in run/manifest.json.")
-    return tuple(notes)
+def _on_analysis(directory: RunDirectory) -> list[str]:
+    if not directory.summary.exists():
+        return ["The run was not analysed."]
+    run = Run(directory)
+    reasons = "; ".join(run.reasons)
+    return [] if run.trusted else [f"Captures and counters of the run do not agree: {reasons}."]
 
 
-def unpack(path: Path, folder: Path) -> RunDirectory:
+def on_replays(manifests: Iterable[Manifest], has_captures: bool) -> list[str]:
+    """Sentences on what a replay of these runs needs and can compare."""
+    notes: dict[str, None] = {}
+    for manifest in manifests:
+        if not properties(manifest.engine).virtual_clock:
+            notes["What ran in real time cannot be replayed, but read and analysed."] = None
+        if own := manifest.kernel.get("own"):
+            patches = ", ".join(map(str, own)) if isinstance(own, list) else own
+            notes[f"The guest's kernel was built with {patches}; a replay needs that one."] = None
+    captures = [] if has_captures else ["Of captures there are only the hashes, in manifest.json."]
+    return [*notes, *captures]
+
+
+def unpack(path: Path, folder: Path) -> Record:
     """Unpacks an archive that somebody handed in into an empty folder, and compares every hash.
+
+    The folder then has the run or the sweep, as RUN or SWEEP.
 
     Raises:
         InputError: it is no archive of ours, is broken, is too large, or a file is missing, is
             there without a hash or has another one.
         OSError: a file cannot be written; the error names it.
     """
-    with _unpacked(path, folder) as record:
-        if record.sweep:
-            raise _refusal(path, "holds a sweep; only `outcast replay` reads its archive")
-        require_whole(directory := RunDirectory(folder / RUN))
-    return directory
-
-
-def unpack_sweep(path: Path, folder: Path) -> Path:
-    """Unpacks an archive of a sweep; the sweep's folder. Raises as `unpack`."""
-    with _unpacked(path, folder) as record:
-        if not record.sweep:
-            raise _refusal(path, "holds no sweep")
-        for run in sorted((folder / SWEEP / "runs").iterdir()):
-            require_whole(RunDirectory(run))
-    return folder / SWEEP
-
-
-def require_whole(directory: RunDirectory) -> None:
-    """Raises InputError if a run is not finished, or what it wrote was changed since."""
-    contents.require_unchanged(directory)
-    kept_captures.digests(directory)
-
-
-def _refusal(path: Path, what: str) -> InputError:
-    return InputError(f"{path}: {what}; allowed is an archive as `outcast pack` wrote it")
+    zips.unpack(path, folder)
+    with named_as(path, folder):
+        record = read_record(folder / RECORD, Record, "allowed is an archive of `outcast pack`")
+        hashes = {str(each.relative_to(folder)): sha256(each) for each in plain_files(folder)}
+        del hashes[RECORD]
+        if wrong := hashes.items() ^ record.files.items():
+            raise InputError(f"{folder}/{min(wrong)[0]}: has not the hash that {RECORD} says")
+        runs = sorted(folder.glob(f"{SWEEP}/runs/*")) if record.sweep else [folder / RUN]
+        for run in runs:
+            contents.require_unchanged(RunDirectory(run))
+            kept_captures.digests(RunDirectory(run))
+    return record
 
 
 @contextmanager
-def _unpacked(path: Path, folder: Path) -> Iterator[Record]:
-    """An archive whose files are unpacked and have the hashes that its record says."""
-    zips.unpack(path, folder)
+def named_as(path: Path, folder: Path) -> Iterator[None]:
+    """Errors name an archive in place of its unpacked folder, which is gone when they are read."""
     try:
-        record = handed_in.read_model(folder / RECORD, Record)
-        if wrong := zips.broken(folder, RECORD, record.files):
-            raise _refusal(path, wrong)
-        yield record
-    except FileNotFoundError as error:
-        lacking = os.path.relpath(error.filename or RECORD, folder)
-        raise _refusal(path, f"has no {lacking}") from None
-    except InputError as error:
-        # The folder is ours and is gone when somebody reads this.
-        text = str(error).replace(f"{folder}{os.sep}", "")
-        raise InputError(text if text.startswith(f"{path}: ") else f"{path}: {text}") from None
+        yield
+    except OutcastError as error:
+        text = str(error).replace(f"{folder}{os.sep}", f"{path}: ").replace(str(folder), str(path))
+        error.args = (text, *error.args[1:])
+        raise

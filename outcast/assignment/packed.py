@@ -66,9 +66,9 @@ def write(folder: Folder, path: Path) -> Packed:
         members |= {
             f"runs/{name}/{file}": directory.path / file
             for file in _OF_A_RUN
-            if file in collected.files
+            if file in collected.manifest.files
         }
-        members[f"runs/{name}/manifest.json"] = collected.manifest_text(directory)
+        members[f"runs/{name}/manifest.json"] = collected.manifest_text
     try:
         date_s, most = folder.answers.stat().st_mtime, most_bytes(handout.questions)
         count = zips.write(path, members, date_s, most_bytes=most)

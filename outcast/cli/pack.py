@@ -1,7 +1,7 @@
 """`outcast pack`: one archive of a run, which others can read and replay."""
 
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any
 
 import click
 
@@ -11,8 +11,7 @@ from outcast.cli import shared, terminal
 @shared.verb(
     "pack",
     "outcast pack results/fig3c -o fig3c.zip",
-    "outcast pack results/fig3c -o fig3c.zip --captures hashes "
-    "--license https://spdx.org/licenses/CC-BY-4.0",
+    "outcast pack results/fig3c -o fig3c.zip --captures hashes",
     "outcast pack results/limits -o limits.zip --claims claims.yaml",
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
@@ -23,49 +22,24 @@ from outcast.cli import shared, terminal
     type=shared.Choice(["keep", "hashes"]),
     default="keep",
 )
-@shared.option(
-    "--license URL",
-    "Where the license stands under which you give the archive away.",
-    "license_url",
-)
-@shared.count_of_runs("Of a sweep: how many runs go in whole, with captures", default=3)
+@shared.count_of_runs("Of a sweep: how many runs go in whole, with captures [default: 3].")
 @shared.path(
     "--claims FILE",
     "Of a sweep: a list of claims with their commands, in YAML. Each command is run.",
 )
-def command(
-    directory: Path,
-    output: Path,
-    captures: str,
-    license_url: str | None,
-    runs: str | None,
-    claims: Path | None,
-) -> None:
+def command(directory: Path, output: Path, **options: Any) -> None:
     """Make one archive of the run or sweep in DIR, for others to read and to replay.
 
     It holds the configuration, the plan, the manifest with all hashes, captures, tables, figures
     and the report. docs/archive.md has the format.
     """
-    from outcast.api import archives, sweep_archives
+    from outcast.api import archives
     from outcast.archive.contents import listed
 
-    kept = cast(Literal["keep", "hashes"], captures)
-    if sweep_archives.is_sweep(directory):
-        packed = sweep_archives.pack_sweep(
-            directory,
-            output,
-            runs=shared.runs_of(runs, sweep_archives.FEW),
-            captures=kept,
-            claims=[] if claims is None else sweep_archives.read_claims(claims),
-            license_url=license_url,
-        )
-    else:
-        shared.require_no_sweep({"--runs": runs, "--claims": claims}, directory)
-        packed = archives.pack(directory, output, captures=kept, license_url=license_url)
+    packed = archives.pack(directory, output, **options)
     for text in packed.notes:
         shared.note(text)
     if packed.left_out:
-        names = listed(packed.left_out)
-        shared.note(f"left out, because the run did not write it: {names}")
+        shared.note(f"left out, because the run did not write it: {listed(packed.left_out)}")
     size_mb = packed.path.stat().st_size / 1e6
     terminal.echo_path(packed.path, f", {packed.files} files, {size_mb:.1f} MB")

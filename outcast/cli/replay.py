@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from outcast.cli import shared, terminal
 from outcast.errors import ReplayError
 
-if TYPE_CHECKING:
-    from outcast.api.sweep_archives import SweepReplay
+_SHOWN = 5
 
 
 @shared.verb(
@@ -26,22 +25,13 @@ if TYPE_CHECKING:
 @shared.flag(
     "--explain",
     "If the runs differ, say when and where they part, and what differs between the machines.",
-    "with_explanation",
 )
 @shared.flag("--json", "Print the outcome as JSON.", "as_json")
 @shared.allow_programs
-@shared.count_of_runs("Of a sweep: how many runs to make again, drawn at random", default=5)
+@shared.count_of_runs("Of a sweep: how many runs to make again, drawn at random [default: 5].")
 @shared.jobs
 @shared.output("DIR", "Keep the new run in this folder.")
-def command(
-    source: Path,
-    with_explanation: bool,
-    as_json: bool,
-    allow_programs: bool,
-    runs: str | None,
-    jobs: int | None,
-    output: Path | None,
-) -> None:
+def command(source: Path, output: Path | None, explain: bool, as_json: bool, **how: Any) -> None:
     """Make the run in FILE, an archive, or in DIR again, and compare all captures byte by byte.
 
     The new run has the configuration and the seed of the old one, and the virtual engine makes it.
@@ -50,54 +40,29 @@ def command(
 
     Exit status 1 if something differs.
     """
-    from outcast.api import archives, sweep_archives
+    from outcast.api import archives
 
     shared.end_as_interrupted()
-    if sweep_archives.is_sweep(source):
-        count = shared.runs_of(runs, sweep_archives.SAMPLE)
-        again = sweep_archives.replay_sweep(
-            source, output, runs=count, jobs=jobs, allow_programs=allow_programs, progress=True
-        )
-        _tell(source, again, with_explanation, as_json)
-        return
-    shared.require_no_sweep({"--runs": runs, "--jobs": jobs}, source)
-    outcome = archives.replay(source, output, allow_programs=allow_programs, progress=True)
+    again = archives.replay(source, output, **how, progress=True)
+    explanation = again.explanation
+    of_sweep = f"{len(again.runs)} of {again.planned} runs"
     if as_json:
-        names = ("equal", "captures", "difference", "explanation", "directory")
-        document = {name: getattr(outcome, name) for name in names}
-        document["explanation"] = asdict(outcome.explanation)
+        document = {"equal": again.equal, "difference": again.difference, **asdict(again)}
         terminal.echo(json.dumps(document, indent=1, default=str))
-    elif with_explanation:
-        terminal.echo_lines(outcome.explanation.lines())
-    elif outcome.equal:
-        terminal.echo(f"equal: {outcome.captures} captures")
-    if output is not None and not as_json:
-        shared.print_drawn(output)
-    if not outcome.equal:
-        more = "" if with_explanation or as_json else "; --explain says more"
-        raise ReplayError(f"{source}: not equal: {outcome.difference}{more}")
-
-
-def _tell(source: Path, again: SweepReplay, with_explanation: bool, as_json: bool) -> None:
-    """Says how runs of a sweep compare. Raises ReplayError if they differ."""
-    compared = again.compared
-    of_all = f"{len(again.runs)} of {again.planned} runs"
-    lines = [each.line() for each in compared.differing]
-    if as_json:
-        document = {"equal": again.equal, "directory": again.directory, **asdict(again)}
-        terminal.echo(json.dumps(document, indent=1, default=str))
+    elif explanation is None and again.differing:
+        terminal.echo_lines(again.differing if explain else again.differing[:_SHOWN])
+    elif explanation is None:
+        terminal.echo(f"equal: {of_sweep}, {again.captures} captures, {again.values} values")
+    elif explain:
+        terminal.echo_lines(explanation.lines())
     elif again.equal:
-        counts = f"{compared.captures} captures, {compared.values} values"
-        terminal.echo(f"equal: {of_all}, {counts}")
-    else:
-        terminal.echo("\n".join(lines if with_explanation else lines[:_SHOWN]))
+        terminal.echo(f"equal: {again.captures} captures")
+    if explanation is not None and output is not None and not as_json:
+        shared.print_drawn(output)
     if not again.equal:
-        more = "" if with_explanation or as_json or len(lines) <= _SHOWN else "; --explain has all"
-        differing = len({each.run for each in compared.differing})
-        raise ReplayError(
-            f"{source}: not equal: {len(lines)} differences in {differing} runs; "
-            f"{of_all} made again{more}"
-        )
-
-
-_SHOWN = 5
+        more = "" if explain or as_json else "; --explain says more"
+        count = len(again.differing)
+        what = again.difference
+        if explanation is None:
+            what = f"{count} differences; {of_sweep} made again"
+        raise ReplayError(f"{source}: not equal: {what}{more}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outcast.cli import shared, terminal
-from outcast.errors import UntrustedError
+from outcast.errors import InputError, UntrustedError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,11 +87,15 @@ def _show(directory: RunDirectory) -> None:
 def _earlier(path: Path, chosen: Planned, stack: ExitStack) -> RunDirectory:
     """The run to compare with, opened for as long as the stack is; refused if it cannot be."""
     from outcast.api import archives, making
-    from outcast.records import kept_captures, replay
+    from outcast.records import kept_captures
+    from outcast.sweep import store
 
     earlier = stack.enter_context(archives.opened(path))
     kept_captures.digests(earlier)
-    replay.require_comparable(earlier, making.resolve(chosen, progress=True))
+    if key := store.other_key(earlier, making.resolve(chosen, progress=True)):
+        raise InputError(
+            f"{earlier.config}: has another {key}; allowed is a run of the same configuration"
+        )
     return earlier
 
 

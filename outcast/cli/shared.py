@@ -8,7 +8,7 @@ import os
 import re
 import resource
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -183,28 +183,17 @@ def work(
     )
 
 
-def count_of_runs(text: str, default: int) -> Callable[[Verb], Verb]:
-    """The option --runs, which `runs_of` reads."""
-    return option("--runs N|all", f"{text} [default: {default}].")
+def count_of_runs(text: str) -> Callable[[Verb], Verb]:
+    """The option --runs, a number or `all`."""
 
+    def read(_ctx: click.Context, _option: click.Parameter, text: str | None) -> int | str | None:
+        if text is None or text == "all":
+            return text
+        if re.fullmatch("[1-9][0-9]{0,5}", text) is None:
+            raise ConfigError(f"--runs: {text!r}; allowed is a number from 1 on, or all")
+        return int(text)
 
-def runs_of(text: str | None, default: int) -> int | None:
-    """How many runs --runs asks for; None stands for all."""
-    if text is None or text == "all":
-        return default if text is None else None
-    if re.fullmatch("[1-9][0-9]{0,5}", text) is None:
-        raise ConfigError(f"--runs: {text!r}; allowed is a number from 1 on, or all")
-    return int(text)
-
-
-def require_no_sweep(options: Mapping[str, object], source: Path) -> None:
-    """Raises ConfigError if an option of sweeps is given for a run. A broken file is no run."""
-    from outcast.archive import zips
-
-    is_run = source.is_dir() or zips.holds(source, "")
-    for name, value in options.items():
-        if value is not None and is_run:
-            raise ConfigError(f"{name}: is of a sweep, and {source} is none")
+    return option("--runs N|all", text, callback=read)
 
 
 class Choice(click.Choice[str]):

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast.errors import InputError, ReplayError, shortened
-from outcast.experiment import Experiment, load_resolved
+from outcast.errors import ReplayError, shortened
 from outcast.records import packet_words
 from outcast.records.kept_captures import (
     COMPRESSED,
@@ -282,17 +281,3 @@ def _manifests_differ(former: Manifest, latter: Manifest) -> Iterator[ManifestDi
 
 def _decides(part: str, name: str) -> bool:
     return part != "traffic" and not (part == "effective" and name.startswith(_MEASURED))
-
-
-def require_comparable(directory: RunDirectory, experiment: Experiment) -> None:
-    """Raises InputError if a run of this experiment could not replay the run in the directory."""
-    there, here = (
-        config.model_dump(mode="json", by_alias=True)
-        for config in (load_resolved(directory.config), experiment)
-    )
-    for key, value in there.items():
-        if here.get(key) != value:
-            raise InputError(
-                f"{directory.config}: {key} is {shortened(str(value), 200)}, and here it is "
-                f"{shortened(str(here.get(key)), 200)}; allowed is a run of the same configuration"
-            )

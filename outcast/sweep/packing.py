@@ -1,4 +1,4 @@
-"""A sweep in an archive: what goes in, and how runs that were made again are compared with it.
+"""A sweep in an archive: which files go in, and the claims that are made about it.
 
 Every run goes in with its configuration, manifest and small tables, and with the hashes of its
 captures. So the unpacked folder is a sweep's folder as any other, and each of its runs can be
@@ -7,63 +7,84 @@ replayed. Some runs go in whole.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import polars as pl
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
-from outcast import archive
-from outcast.archive import contents, zips
-from outcast.errors import ConfigError, InputError
-from outcast.experiment.engine import properties
+from outcast import archive, handed_in
+from outcast.archive import Packed, Record, contents, zips
+from outcast.errors import InputError, RunError, without_folder
 from outcast.handed_in import plain_files
-from outcast.records import kept_captures
-from outcast.records.run_directory import Manifest
-from outcast.records.tables import refusing
-from outcast.sweep import dataset, own_files, state, store
-from outcast.sweep.dataset import Dataset
-from outcast.sweep.plan import Run
-from outcast.sweep.points import Point, canonical, combinations
+from outcast.sweep import dataset, groups, own_files, state
 from outcast.sweep.state import State
 from outcast.sweep.store import SweepDirectory
 
+SAMPLE = 5
+"""How many runs of a sweep are made again, where nobody says it."""
 _LARGE = ("captures/", "samples/", "trace/")
 _TABLES = ("packets.parquet", "queue.parquet", "sockets.parquet", "ports.parquet")
 _PICTURES = (".png", ".html", ".pdf", ".svg")
+_SPAN_S = 3600.0
+"""How long the command of a claim may take."""
 
 
-def whole_runs(planned: Sequence[Point], count: int) -> list[str]:
-    """The names of this many runs, spread over the sweep's points; first repetitions first."""
-    by_repetition = sorted(planned, key=lambda point: point.repetition)
-    of_a_round = len({canonical(point.settings) for point in planned})
-    if count >= of_a_round:
-        return [point.name for point in by_repetition[:count]]
-    return [by_repetition[index * of_a_round // count].name for index in range(count)]
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
-@dataclass(frozen=True)
-class Collected:
-    """The content of an archive of a sweep, with the runs' manifests, first repetitions first.
-
-    `notes` are sentences for whoever gets the archive.
-    """
-
-    members: zips.Members
-    manifests: Mapping[str, Manifest]
-    whole: int
-    notes: tuple[str, ...]
+def _command(text: str) -> str:
+    if shlex.split(text)[:1] != ["outcast"]:
+        raise ValueError(f"{text!a}: allowed is a command of outcast")
+    return _line(text)
 
 
-def collect(directory: SweepDirectory, whole: int | None, captures: contents.Captures) -> Collected:
-    """Chooses the files of a sweep.
+class Claim(handed_in.Record):
+    """A claim about a sweep, and the command that shows it in the unpacked archive's folder."""
 
-    `whole` is the number of runs that go in whole; None is all. `captures` says whether these have
-    captures, or only hashes.
+    claim: Annotated[str, AfterValidator(_line)]
+    command: Annotated[str, AfterValidator(_command)]
 
-    Raises InputError: a run is missing or was changed, or a file that the sweep needs stands
-    outside of the folder.
+
+_MEANS = Claim(
+    claim="All means with their 95 % intervals", command=f"outcast results {archive.SWEEP}"
+)
+
+
+def read_claims(file: Path) -> list[Claim]:
+    """The claims in a YAML file. Raises InputError if something else is in it."""
+    try:
+        return TypeAdapter(list[Claim]).validate_python(handed_in.read_yaml(file))
+    except FileNotFoundError:
+        raise InputError(f"{file}: there is no such file") from None
+    except ValidationError as error:
+        raise InputError(
+            f"{file}: {handed_in.first_problem(error)}; allowed is a list of `claim: TEXT` with "
+            "`command: outcast ...`"
+        ) from None
+
+
+def write(
+    path: Path,
+    directory: SweepDirectory,
+    whole: int,
+    captures: contents.Captures,
+    claims: Sequence[Claim],
+    scratch: Path,
+) -> Packed:
+    """Writes the archive of a sweep, of which so many runs go in whole.
+
+    Raises:
+        InputError: a run is missing or was changed, or a file that the sweep needs stands outside
+            of the folder.
+        RunError: the command of a claim failed.
+        OSError: the archive cannot be written.
     """
     sweep = state.read_state(directory)
     if lacking := [*sweep.failures, *sweep.left]:
@@ -71,23 +92,65 @@ def collect(directory: SweepDirectory, whole: int | None, captures: contents.Cap
             f"{directory.path}: {len(lacking)} of {len(sweep.planned)} runs have no result "
             f"({contents.listed(lacking)}); allowed is a whole sweep: --resume makes them"
         )
-    chosen = set(whole_runs(sweep.planned, len(sweep.planned) if whole is None else whole))
+    names = [point.name for point in sweep.planned]
+    count = len(names)
+    whole = min(whole, count)
+    # Spread over the sweep's points.
+    chosen = {names[index * count // whole] for index in range(whole)}
     members: dict[str, Path | bytes] = {}
-    manifests = {}
-    for point in sweep.planned:
-        run = directory.run(point.name)
-        keep = captures if point.name in chosen else "hashes"
-        collected = contents.collect(run, keep)
-        if point.name not in chosen:
-            collected = collected.without(
-                lambda name: name.startswith(_LARGE) or name in _TABLES or name.endswith(_PICTURES)
+    manifests = []
+    for name in names:
+        collected = (
+            contents.collect(directory.run(name), captures)
+            if name in chosen
+            else contents.collect(directory.run(name), "hashes", _is_large)
+        )
+        members |= collected.members(f"{archive.SWEEP}/runs/{name}/")
+        manifests.append(collected.manifest)
+    for file in _files_of_all(directory, sweep):
+        members[f"{archive.SWEEP}/{file.relative_to(directory.path)}"] = file
+    has_captures = any("/captures/" in name for name in members)
+    notes = (*_on_results(sweep), *archive.on_replays(manifests, has_captures))
+    made, rows = _tried([_MEANS, *claims], members, scratch)
+    each_s = sum(sum(manifest.wall_s.values()) for manifest in manifests) / count
+    samples = [(SAMPLE, str(SAMPLE))] if count > SAMPLE else []
+    for number, text in [*samples, (count, "all")]:
+        command = f"outcast replay {shlex.quote(path.name)} --runs {text}"
+        title = f"{number} of {count} runs, made again and compared"
+        rows.append((title, command, f"{_time(each_s * number)} one by one"))
+    members |= made
+    members[archive.README] = archive.readme(
+        f"Sweep {sweep.experiment.name} of outcast, {count} runs",
+        [_DESCRIPTION.format(len(chosen), count), *notes],
+        _USAGE.format(
+            table="\n".join(
+                f"{number}. {title}\n   {command}\n   {took}"
+                for number, (title, command, took) in enumerate(rows, 1)
             )
-        members |= collected.members(f"{archive.SWEEP}/runs/{point.name}/", run)
-        manifests[point.name] = collected.manifest
-    for path in _files_of_all(directory, sweep):
-        members[f"{archive.SWEEP}/{path.relative_to(directory.path)}"] = path
-    notes = _notes(sweep, manifests, any("/captures/" in name for name in members))
-    return Collected(members, manifests, len(chosen), notes)
+        ),
+    )
+    date_s = max(directory.run(name).manifest.stat().st_mtime for name in names)
+    record = Record(captures=captures, sweep=True)
+    return Packed(path, archive.put(path, members, record, date_s), (), notes)
+
+
+_DESCRIPTION = (
+    "An experiment on Linux's own TCP in an emulated network, run with other values and seeds. "
+    "{} of {} runs are there whole, all others with results and the hashes of their captures."
+)
+_USAGE = """\
+With outcast, each claim, the command that gives it, and the time that it took the author's
+machine. Unpack this archive, and run the commands in its folder.
+
+{table}
+
+`outcast replay` compares captures to the byte and every value of the tables. To go on with the
+sweep elsewhere: outcast sweep sweep/sweep.yaml -o FOLDER
+"""
+
+
+def _is_large(name: str) -> bool:
+    return name.startswith(_LARGE) or name in _TABLES or name.endswith(_PICTURES)
 
 
 def _files_of_all(directory: SweepDirectory, sweep: State) -> list[Path]:
@@ -99,20 +162,17 @@ def _files_of_all(directory: SweepDirectory, sweep: State) -> list[Path]:
             "configuration's folder; allowed are files below it"
         )
     dataset.write(directory)
-    paths = [directory.config, directory.networks]
-    paths += [directory.path / name for name in ("runs.parquet", "run_flows.parquet")]
-    for place, file in own.places.items():
-        if (directory.path / place).exists():
-            paths += plain_files(file) if file.is_dir() else [directory.path / place]
-        elif not file.is_relative_to(directory.path):
-            raise InputError(
-                f"{directory.config}: names {file}, which is not in the sweep's folder; allowed is "
-                "a sweep of this version, or its files in there"
-            )
-    return list(dict.fromkeys(path for path in paths if path.exists()))
+    names = ("runs.parquet", "run_flows.parquet", *map(str, own.places))
+    paths = [directory.config, directory.networks, *(directory.path / name for name in names)]
+    return [
+        file
+        for path in paths
+        if path.exists()
+        for file in (plain_files(path) if path.is_dir() else [path])
+    ]
 
 
-def _notes(sweep: State, manifests: Mapping[str, Manifest], has_captures: bool) -> tuple[str, ...]:
+def _on_results(sweep: State) -> list[str]:
     notes = []
     if sweep.disagreeing:
         notes.append(
@@ -120,125 +180,52 @@ def _notes(sweep: State, manifests: Mapping[str, Manifest], has_captures: bool) 
         )
     if len(sweep.makers) > 1:
         notes.append(f"Its runs were made by: {'; '.join(sweep.makers)}.")
-    if not all(properties(manifest.engine).virtual_clock for manifest in manifests.values()):
-        notes.append("Runs were made in real time, so it cannot be replayed.")
-    if not has_captures:
-        notes.append("Of the captures there are only the hashes.")
-    return tuple(notes)
+    runs = groups.agreeing(sweep.results.runs)
+    by = groups.default_by(sweep.results)
+    return notes + groups.remarks_on_trends(groups.summarize(runs, by, (), "mean"))
 
 
-def require_bounded(directory: SweepDirectory) -> None:
-    """Raises InputError unless the folder has each run that its configuration plans, and no other.
+def _tried(
+    claims: Sequence[Claim], members: zips.Members, scratch: Path
+) -> tuple[dict[str, Path | bytes], list[tuple[str, str, str]]]:
+    """Runs the commands of claims in the folder that the archive will unpack to.
 
-    What somebody packed could otherwise plan runs without end.
+    Returns what they wrote, and a row for each: the claim, its command, and the time it took.
     """
-    whole = directory.read_experiment()
-    try:
-        points = combinations(whole.sweep) if whole.sweep is not None else [{}]
-    except ConfigError as error:
-        raise InputError(f"{directory.config}: {error}") from None
-    there = {path.name for path in directory.runs.iterdir()}
-    is_whole = len(points) * whole.repetitions == len(there)
-    if not is_whole or there != {point.name for point in dataset.planned_points(directory)}:
-        raise InputError(
-            f"{directory.config}: plans other runs than there are in {directory.runs.name}/; "
-            "allowed is a whole sweep"
-        )
-
-
-def require_runs_of(directory: SweepDirectory, runs: Sequence[Run]) -> None:
-    """Raises InputError if a run's config.yaml is not what the sweep's configuration makes it."""
-    for run in runs:
-        there = directory.run(run.point.name)
-        if key := store.other_key(there, run.experiment):
-            raise InputError(
-                f"{there.config}: has another {key} than {directory.config.name} gives this run; "
-                "allowed is a sweep as it was made"
+    folder = scratch / "laid-out"
+    for name, content in members.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        else:
+            shutil.copy(content, folder / name)
+    (claimed := scratch / archive.CLAIMS).mkdir()
+    rows = []
+    before = {*plain_files(folder)}
+    for number, claim in enumerate(claims, 1):
+        argv = [sys.executable, "-P", "-m", "outcast", *shlex.split(claim.command)[1:]]
+        began = time.monotonic()
+        try:
+            done = subprocess.run(
+                argv, cwd=folder, capture_output=True, timeout=_SPAN_S, check=False
             )
+        except subprocess.TimeoutExpired:
+            raise RunError(f"{claim.command}: took over an hour") from None
+        took = _time(time.monotonic() - began)
+        if done.returncode:
+            last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            raise RunError(
+                f"{claim.command}: ended with status {done.returncode}: "
+                f"{without_folder(last.replace(str(folder), '.'))}"
+            )
+        (claimed / f"claim-{number}.txt").write_bytes(done.stdout)
+        for path in {*plain_files(folder)} - before:
+            # Moved, because the next command may write it again.
+            path.rename(claimed / f"claim-{number}-{path.name}")
+        gave = f"{took}, gave {archive.CLAIMS}/claim-{number}*"
+        rows.append((claim.claim, claim.command, gave))
+    return {f"{archive.CLAIMS}/{path.name}": path for path in plain_files(claimed)}, rows
 
 
-@dataclass(frozen=True)
-class Differing:
-    """A value of a run that is another one where the run was made again, or in its own files.
-
-    `key` is a capture; a column of runs.parquet; with a flow before it, of run_flows.parquet.
-    """
-
-    run: str
-    key: str
-    there: Any
-    here: Any
-
-    def line(self) -> str:
-        """The difference, for people."""
-        there, here = ("none" if each is None else each for each in (self.there, self.here))
-        return f"{self.run}: {self.key}: {there} there, {here} here"
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Runs that were made again, beside those of an archive."""
-
-    captures: int
-    values: int
-    differing: tuple[Differing, ...]
-
-
-def compare(
-    there: SweepDirectory, here: SweepDirectory, names: Collection[str], stored: Dataset
-) -> Compared:
-    """Compares these runs of two sweeps: captures by their hashes, then all values of the tables.
-
-    The tables `stored` there are compared with the files of all runs there.
-
-    Raises InputError: a run or a table cannot be read.
-    """
-    captures = values = 0
-    with refusing(f"{there.path}: its tables cannot be compared"):
-        differing = _unlike_runs(stored, dataset.build(there))
-    # Of the same runs, because a table's columns follow from all that are in it.
-    before, now = (dataset.build(each, names) for each in (there, here))
-    for name in names:
-        old, new = (kept_captures.digests(each.run(name)) for each in (there, here))
-        captures += len(old)
-        differing += _unequal(name, old, new)
-        rows = [_rows(each, name) for each in (before, now)]
-        values += len(rows[0])
-        differing += _unequal(name, *rows)
-    # A value that differs from both is listed once.
-    once = {(each.run, each.key): each for each in differing}
-    return Compared(captures, values, tuple(once.values()))
-
-
-def _unlike_runs(stored: Dataset, own: Dataset) -> list[Differing]:
-    """What two stored tables have otherwise than the files of their runs, for every run."""
-    if stored.runs.equals(own.runs) and stored.flows.equals(own.flows):
-        return []
-    names = dict.fromkeys([*stored.runs["run"], *stored.flows["run"], *own.runs["run"]])
-    differing = []
-    for name in names:
-        of_run = pl.col("run").eq_missing(pl.lit(name))
-        for file in ("runs", "flows"):
-            rows = [getattr(each, file).filter(of_run).height for each in (stored, own)]
-            if rows[0] != rows[1]:
-                differing.append(Differing(name, f"rows in the table of {file}", *rows))
-        differing += _unequal(name, _rows(stored, name), _rows(own, name))
-    return differing
-
-
-def _rows(results: Dataset, name: str) -> dict[str, Any]:
-    """All values of a run, by the column, and by the flow and the column."""
-    of_run = pl.col("run") == name
-    rows = results.runs.filter(of_run).to_dicts()
-    flows = results.flows.filter(of_run).drop(*results.runs.columns[:1], strict=False).to_dicts()
-    keyed = {f"flow {row['flow']}: {key}": row[key] for row in flows for key in row}
-    return {**(rows[0] if rows else {}), **keyed}
-
-
-def _unequal(run: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Differing]:
-    return [
-        Differing(run, key, there, here)
-        for key in dict.fromkeys([*old, *new])
-        # Only NaN is unequal to itself.
-        if (there := old.get(key)) != (here := new.get(key)) and (there == there or here == here)
-    ]
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

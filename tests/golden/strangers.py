@@ -121,7 +121,7 @@ def pack_with(key: str) -> Maker:
 
     def make(folder: Path, bases: Bases) -> Path:
         run = run_with(key)(folder, bases)
-        archive.write(folder / "run.zip", RunDirectory(run), "keep", None)
+        archive.write(folder / "run.zip", RunDirectory(run), "keep")
         shutil.rmtree(run)
         return folder / "run.zip"
 

@@ -158,7 +158,7 @@ def test_a_run_is_compared_with_an_archive(packed, place, capsys):
     assert "3 captures, equal byte by byte" in out
     status, _, err = compared("-o", "other", "--set", "seed=2")
     assert status == 2
-    assert "run.zip: run/config.yaml: seed is 1" in err
+    assert "run.zip: run/config.yaml: has another seed" in err
     assert not (place / "other").exists()
 
 
@@ -204,8 +204,8 @@ def test_what_a_run_brings_needs_consent(what, packed, capsys, monkeypatch):
 
 
 def test_the_question_shows_the_whole_command(packed):
-    hidden = ["sh", "-c", "echo " + "x" * 500 + "; rm -rf ~"]
-    programs = [{**PROGRAM, "name": f"p{i}", "command": hidden} for i in range(9)]
+    hidden = [["sh", "-c", f"echo {'x' * 500}; rm -rf ~/{i}"] for i in range(9)]
+    programs = [{**PROGRAM, "name": f"p{i}", "command": hidden[i]} for i in range(9)]
     with pytest.raises(InputError, match="allow it: --allow-programs") as refused:
         outcast.replay(edited(packed, lambda config, manifest: config.update(programs=programs)))
     assert str(refused.value).count("rm -rf ~") == 9

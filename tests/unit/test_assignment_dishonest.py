@@ -448,7 +448,7 @@ def test_a_packed_file_with_anothers_hashes(inbox):
 
 def bomb(path: Path) -> str:
     zips.written(path, {"answers.yaml": bytes(200 << 20)})
-    return "expands to"
+    return "expand to"
 
 
 def too_large(path: Path) -> str:

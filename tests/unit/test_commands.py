@@ -49,7 +49,7 @@ def test_only_one_place_starts_our_modules():
         if "sys.executable" in path.read_text()
     }
     others = {
-        "outcast/api/sweep_archives.py",
+        "outcast/sweep/packing.py",
         "outcast/engines/doctor.py",
         "outcast/engines/guest/world.py",
         "outcast/emulation/standalone.py",

@@ -121,17 +121,13 @@ def test_a_reviewer_makes_it_again(packed, made, place, capsys):
     assert len({table.read_bytes() for table in tables}) == 1
 
 
-def test_what_differs_is_named(packed, capsys):
-    def change(held: dict[str, bytes]) -> None:
-        name = next(name for name in held if name.endswith("/summary.json"))
-        summary = json.loads(held[name])
-        summary["outcast_ratio"] = 77.0
-        held[name] = json.dumps(summary).encode()
-
-    status, out, err = answer(capsys, "replay", edited(packed, change), "--runs", "all")
+def test_what_differs_is_named(sweep, capsys):
+    file = next(sweep.glob("runs/*/summary.json"))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"outcast_ratio": 77.0}))
+    status, out, err = answer(capsys, "replay", sweep, "--runs", "all")
     assert status == 1
-    assert ": outcast_ratio: 77.0 there, " in out
-    assert "not equal: 1 differences in 1 runs; 8 of 8 runs made again" in err
+    assert f"{file.parent.name}: outcast_ratio: 77.0 there, " in out
+    assert "not equal: 1 differences; 8 of 8 runs made again" in err
 
 
 def test_claims_are_run(sweep, place, capsys):
@@ -148,11 +144,11 @@ def test_claims_are_run(sweep, place, capsys):
     claims.write_text("- {claim: Figure 1, command: outcast results sweep --value nothing}\n")
     status, _, err = answer(capsys, "pack", sweep, "-o", file, "--claims", claims)
     assert (status, "ended with status 2: " in err) == (1, True)
-    for wrong in ("rm -r sweep", "outcast results 'sweep"):
+    for wrong, words in (("rm -r sweep", "'rm -r"), ("outcast results 'sweep", "No closing")):
         claims.write_text(f'- {{claim: Figure 1, command: "{wrong}"}}\n')
         status, _, err = answer(capsys, "pack", sweep, "-o", file, "--claims", claims)
         assert status == 2, err
-        assert wrong in err
+        assert words in err
 
 
 def test_an_incomplete_sweep_is_not_packed(sweep, place, capsys):
@@ -205,34 +201,7 @@ def table(
     return edit
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "words", "count"),
-    [
-        (
-            "runs",
-            lambda frame: frame.with_columns(pl.col("outcast_ratio") + 1),
-            "outcast_ratio: ",
-            8,
-        ),
-        ("runs", lambda frame: frame.drop("outcast_ratio"), "outcast_ratio: none there, ", 8),
-        ("runs", lambda frame: frame[1:], "rows in the table of runs: 0 there, 1 here", 0),
-        ("runs", lambda frame: pl.concat([frame, frame[:1]]), "runs: 2 there, 1 here", 1),
-        (
-            "runs",
-            lambda frame: pl.concat([frame, frame[:1].with_columns(run=pl.lit("more"))]),
-            "more: rows in the table of runs: 1 there, 0 here",
-            0,
-        ),
-        ("run_flows", lambda frame: frame[1:], "rows in the table of flows: ", 0),
-        ("run_flows", lambda frame: frame.with_columns(more=pl.lit(1)), ": more: 1 there, ", 16),
-    ],
-)
-def test_tables_that_do_not_fit_their_runs_are_told(name, change, words, count, packed, capsys):
-    file = edited(packed, table(name, change))
-    status, out, err = answer(capsys, "replay", file, "--runs", "1", "--explain")
-    assert (status, words in out) == (1, True), out
-    assert not count or f"not equal: {count} differences" in err
-    assert "1 of 8 runs made again" in err
+FALSE = "its tables are not what its runs give"
 
 
 @pytest.mark.parametrize(
@@ -243,14 +212,16 @@ def test_tables_that_do_not_fit_their_runs_are_told(name, change, words, count, 
         (config({"repetitions: 2": "repetitions: 10000"}), "plans other runs"),
         (config({"16KB": "17KB"}), "plans other runs"),
         (config({"programs: []": "programs: [{name: x, host: h1, command: [id]}]"}), "'id'"),
-        (lambda held: held.pop("sweep/sweep.yaml"), "no sweep.yaml"),
         (lambda held: held.pop("sweep/runs.parquet"), "runs.parquet: there is no such file"),
         (lambda held: held.update({"sweep/runs.parquet": b"garbage"}), "cannot be read as a table"),
-        (table("runs", lambda frame: frame.drop("run")), "its tables cannot be compared"),
+        (table("runs", lambda frame: frame.with_columns(pl.col("outcast_ratio") + 1)), FALSE),
+        (table("runs", lambda frame: frame[1:]), FALSE),
+        (table("run_flows", lambda frame: pl.concat([frame, frame[:1]])), FALSE),
+        (table("run_flows", lambda frame: frame.with_columns(more=1)), "cannot be compared"),
         (config_of_a_run("rate: 100mbit", "rate: 50mbit"), "has another links than sweep.yaml"),
         (config_of_a_run("duration: ", "duration: 1"), "has another duration than sweep.yaml"),
         (config_of_a_run("/a.csv", "/passwd"), "has another links than sweep.yaml"),
-        (lambda held: held.update({"sweep/../x": b""}), "allowed are plain names"),
+        (lambda held: held.update({"sweep/../x": b""}), "allowed are regular files"),
         (lambda held: held.update({"sweep/runs/x/y": b""}), "x: no manifest.json"),
     ],
 )
