@@ -151,20 +151,6 @@ def writing(path: Path) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def about(folder: Path) -> Iterator[None]:
-    """An error of the system that is raised in the block names this folder, and no file in it.
-
-    Files below it may have names that the user does not know, and are gone afterwards.
-
-    Raises OSError: as the block did.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(folder)) from error
-
-
 def make_folders(path: Path) -> None:
     """Makes a folder and the missing folders above it. Under sudo they belong to the caller.
 

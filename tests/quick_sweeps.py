@@ -17,7 +17,7 @@ def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     engine = SimpleNamespace(name="virtual")
-    monkeypatch.setattr("outcast.engines.choice.choose", lambda each: engine)
+    monkeypatch.setattr("outcast.engines.choose", lambda each: engine)
     monkeypatch.setattr("outcast.api.guest.provide", lambda experiment, progress=None: None)
     fake = (runner.run_sweep.__kwdefaults__ or {}) | {"executor": fake_run.NAME}
     monkeypatch.setattr(runner.run_sweep, "__kwdefaults__", fake)

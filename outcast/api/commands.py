@@ -64,7 +64,7 @@ def exec_in(
     from outcast import workflow
     from outcast.api import guest
     from outcast.api import progress as displays
-    from outcast.engines import choice
+    from outcast.engines import choose
 
     planned = Planned(require_experiment(experiment))
     if not command:
@@ -84,7 +84,7 @@ def exec_in(
 
     with absolute_search_paths():
         guest.provide(planned, progress)
-        engine = choice.choose(planned, lambda why: displays.note(progress, why))
+        engine = choose(planned, lambda why: displays.note(progress, why))
         within_ns = int(deadline_s * 1e9)
         workflow.execute_command(planned, engine, host, command, within_ns, on_event)
     if not ended:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from outcast.api.progress import is_shown, note
-from outcast.engines import pinned, processor, shipped
+from outcast.engines import pinned, shipped
 from outcast.engines.guest import helpers
 from outcast.engines.kernel import cache as kernels
 from outcast.engines.pinned import Kind
@@ -33,7 +33,7 @@ def provide(planned: Planned, progress: bool | None = None) -> None:
     in_guest = [properties(engine).own_kernel for engine in engines]
     if not any(in_guest):
         return
-    if unfit := processor.misfit():
+    if unfit := pinned.misfit():
         if all(in_guest):
             raise FeatureMissingError(unfit)
         note(progress, f"the virtual engine cannot be used: {unfit}")

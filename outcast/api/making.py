@@ -58,7 +58,7 @@ def execute(
     """
     from outcast import workflow
     from outcast.api.guest import provide
-    from outcast.engines import Engine, choice
+    from outcast.engines import Engine, choose
     from outcast.engines.virtual import VirtualEngine
 
     workflow.require_free(target)
@@ -66,7 +66,7 @@ def execute(
         engine: Engine
         provide(planned, progress)
         if kernel is None and interventions is None:
-            engine = choice.choose(planned, lambda why: displays.note(progress, why))
+            engine = choose(planned, lambda why: displays.note(progress, why))
         else:
             engine = VirtualEngine(kernel, interventions)
             engine.require(*planned.by(engine.name))
@@ -119,7 +119,7 @@ def resolve(planned: Planned, *, progress: bool | None = None) -> Experiment:
     Builds the virtual engine's kernel first if it must. Raises as `outcast.run`.
     """
     from outcast.api import guest
-    from outcast.engines import choice
+    from outcast.engines import choose
 
     guest.provide(planned, progress)
-    return planned.by(choice.choose(planned).name)[0]
+    return planned.by(choose(planned).name)[0]

@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outcast import engines
 from outcast.api import guest
 from outcast.api import progress as displays
 from outcast.api.experiments import require_experiment
 from outcast.api.making import absolute_search_paths, pool_of
 from outcast.api.runs import Run
-from outcast.engines import choice
 from outcast.errors import ConfigError, InputError, OutcastError
 from outcast.experiment import Experiment, Source
 from outcast.plan.planned import Planned
@@ -65,7 +65,7 @@ def prepare(
         ConfigError: naming the point that is no experiment or cannot be built.
         FeatureMissingError: no engine can run a point.
     """
-    planned = plan.plan_sweep(source, lambda experiment: choice.choose(experiment).name)
+    planned = plan.plan_sweep(source, lambda experiment: engines.choose(experiment).name)
     if scheduler is not None and any(is_exclusive(run.engine) for run in planned.runs):
         raise ConfigError(
             "--scheduler: realtime runs share no machine and are made on this one only; "
@@ -127,7 +127,7 @@ def merge_shards(
         InputError: a run is missing or damaged; the error names it.
         ConfigError: a shard is of another configuration, or the folder cannot be used.
     """
-    planned = plan.plan_sweep(source, lambda experiment: choice.choose(experiment).name)
+    planned = plan.plan_sweep(source, lambda experiment: engines.choose(experiment).name)
     target = path or Path("results") / f"{planned.experiment.name}-sweep"
     whole = merge.merge(planned, shards, target)
     return target, runner.mixture_warning(planned, whole)

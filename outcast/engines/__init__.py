@@ -16,10 +16,11 @@ from outcast import errors
 from outcast.emulation import senders
 from outcast.emulation.part import DURING
 from outcast.experiment import Experiment
-from outcast.experiment.engine import EngineName
+from outcast.experiment.engine import EngineName, candidates
 from outcast.plan import ports
 from outcast.plan import transport as plan_transport
 from outcast.plan.model import Plan
+from outcast.plan.planned import Planned
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -47,6 +48,45 @@ class Engine(Protocol):
 
         Returns seconds that each phase took, by this host's clock.
         """
+
+
+def choose(planned: Planned, on_fallback: Callable[[str], None] | None = None) -> Engine:
+    """The engine that the experiment names; for `auto` the first one that can run it.
+
+    Raises:
+        ConfigError: it cannot be planned.
+        FeatureMissingError: no engine can run it; the error names what each one lacks.
+    """
+    names = candidates(planned.experiment.engine)
+    lacking = []
+    for name in names:
+        engine = _made(name)
+        try:
+            engine.require(*planned.by(name))
+        except errors.FeatureMissingError as error:
+            if len(names) == 1:
+                raise
+            lacking.append(f"{name}: {error}")
+        else:
+            if lacking and on_fallback is not None:
+                on_fallback(
+                    f"runs in real time, where results depend on this machine; {lacking[0]}"
+                )
+            return engine
+    raise errors.FeatureMissingError(f"no engine can run this here: {'; '.join(lacking)}")
+
+
+def _made(name: EngineName) -> Engine:
+    # Libraries of real time take a tenth of a second to import, and most runs need none of them.
+    match name:
+        case "virtual":
+            from outcast.engines.virtual import VirtualEngine
+
+            return VirtualEngine()
+        case "realtime":
+            from outcast.engines.realtime import RealtimeEngine
+
+            return RealtimeEngine()
 
 
 def require_compiler(experiment: Experiment, plan: Plan, *, start_afterwards: bool = False) -> None:

@@ -7,14 +7,15 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from outcast import netlink
 from outcast.emulation import openvswitch, transport
-from outcast.engines import modules, pinned, processor, shipped
+from outcast.engines import modules, pinned, shipped
 from outcast.engines.guest.check import at_least
 from outcast.engines.kernel import cache as kernels
 from outcast.engines.kernel.cache import Kernel
@@ -205,7 +206,7 @@ def diagnose(
         *installed,
         *_of_kernel(guest, kernel_modules or modules.Modules()),
     ]
-    in_guest = [_processor(), _kernel(guest), _root(root), _planning()]
+    in_guest = [*_of_guest(guest, root)]
     present = {finding.feature for finding in findings if finding.present}
     needed = [modules.qdisc(kind) for kind in ("tbf", "pfifo", "bfifo")]
     needed += ["root", _NAMESPACES, modules.congestion_control("cubic")]
@@ -225,7 +226,7 @@ MAKES_NAMESPACES = (
 )
 
 
-def _of_kernel(guest: Kernel | None, kernel_modules: modules.Modules) -> list[Finding]:
+def _of_kernel(guest: Kernel | None, kernel_modules: modules.Modules) -> Iterator[Finding]:
     """Findings of this machine's kernel. A module on disk is not tried, because that loads it."""
     qdiscs = {modules.qdisc(kind): kind for kind in QDISCS}
     controls = {modules.congestion_control(name): name for name in CONGESTION_CONTROLS}
@@ -233,44 +234,36 @@ def _of_kernel(guest: Kernel | None, kernel_modules: modules.Modules) -> list[Fi
     known = {name: kernel_modules.look_up(name) for name in (*features, *modules.HELD_ARRIVALS)}
     on_disk = {name for name, lookup in known.items() if lookup.state == "loadable"}
     probed = probe_qdiscs([kind for name, kind in qdiscs.items() if name not in on_disk])
-    # If nothing could be tried, the modules that the kernel shows have to do.
-    accepted = {
-        name: probed.get(kind, False) if probed else known[name].state == "ready"
-        for name, kind in qdiscs.items()
-    }
-    has_controls = transport.congestion_controls()
-    accepted |= {name: control in has_controls for name, control in controls.items()}
+    registered = transport.congestion_controls()
     instead = "use --engine virtual"
     if guest is None:
         instead += ", once its guest is there (scripts/guest/build)"
-    findings = [_finding(_NAMESPACES, any(probed.values()), MAKES_NAMESPACES)]
+    yield _finding(_NAMESPACES, any(probed.values()), MAKES_NAMESPACES)
     for name in features:
-        lookup = known[name]
-        if name in on_disk:
-            findings.append(Finding(name, True, lookup.detail, state="loadable"))
+        state, detail = known[name]
+        if state == "loadable":
+            yield Finding(name, True, detail, state=state)
             continue
-        is_there = accepted[name] if name in accepted else openvswitch.has_kernel_module()
-        too_old = guest_is_too_old(qdiscs.get(name, ""), guest)
-        detail = "" if is_there else lookup.detail
-        findings.append(Finding(name, is_there, detail, too_old or instead))
-    parts = on_disk & {modules.qdisc("netem"), *modules.HELD_ARRIVALS}
-    findings.append(
-        Finding(
-            HELD_ARRIVALS,
-            bool(parts) or holds_arrivals(),
-            "modules, loaded when a run has noise.interrupts" if parts else "",
-            f"leave noise.interrupts out, or {instead}",
-            state="loadable" if parts else "ready",
-        )
-    )
+        if name == modules.OPEN_VSWITCH:
+            is_there = openvswitch.has_kernel_module()
+        elif name in controls:
+            is_there = controls[name] in registered
+        else:
+            # If nothing could be tried, the modules that the kernel shows have to do.
+            is_there = probed.get(qdiscs[name], False) if probed else state == "ready"
+        remedy = guest_is_too_old(qdiscs.get(name, ""), guest) or instead
+        yield Finding(name, is_there, "" if is_there else detail, remedy)
+    remedy = f"leave noise.interrupts out, or {instead}"
+    if on_disk & {modules.qdisc("netem"), *modules.HELD_ARRIVALS}:
+        detail = "modules, loaded when a run has noise.interrupts"
+        yield Finding(HELD_ARRIVALS, True, detail, remedy, "loadable")
+    else:
+        yield _finding(HELD_ARRIVALS, holds_arrivals(), remedy)
+    yield _finding("IPv6", transport.has_ipv6(), f"leave addressing at ipv4, or {instead}")
     hz = transport.kernel_hz()
     effective = (hz and transport.effective_min_rto_ns(2_000_000, hz)) or 0
     jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {effective / 1e6:g} ms" if hz else "unknown"
-    return [
-        *findings,
-        _finding("IPv6", transport.has_ipv6(), f"leave addressing at ipv4, or {instead}"),
-        Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead),
-    ]
+    yield Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead)
 
 
 def _finding(feature: str, present: bool, remedy: str) -> Finding:
@@ -288,48 +281,42 @@ def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
     )
 
 
-def _processor() -> Finding:
-    unfit = processor.misfit()
-    return _of_guest("virtual engine's processor", not unfit, processor.NEEDED, unfit)
-
-
-def _kernel(kernel: Kernel | None) -> Finding:
+def _of_guest(kernel: Kernel | None, root: Root | None) -> Iterator[Finding]:
+    """What the virtual engine needs: parts of the guest are there, and as they were kept."""
+    unfit = pinned.misfit()
+    yield _in_guest("virtual engine's processor", not unfit, pinned.PROCESSOR, unfit)
+    part = partial(_part, "kernel", "kernels", pinned.OURS.kernel)
     if kernel is None:
-        return _part("kernel", None, "kernels", pinned.OURS.kernel)
-    what = f"Linux {kernel.release} ({kernel.source} {kernel.version})"
-    return _part("kernel", lambda: kernels.verify(kernel), "kernels", kernel.key, what)
-
-
-def _root(root: Root | None) -> Finding:
+        yield part()
+    else:
+        what = f"Linux {kernel.release} ({kernel.source} {kernel.version})"
+        yield part(partial(kernels.verify, kernel), f"{what}, {kernel.key}")
+    part = partial(_part, "root", "roots", pinned.OURS.runtime)
     if root is None:
-        return _part("root", None, "roots", pinned.OURS.runtime)
-    what = f"{len(root.packages)} packages"
-    return _part("root", lambda: roots.verify(root, every_byte=True), "roots", root.key, what)
+        yield part()
+    else:
+        whole = partial(roots.verify, root, every_byte=True)
+        yield part(whole, f"{len(root.packages)} packages, {root.key}")
+    spec = find_spec("mininet")
+    whose = "the guest's root" if spec and mininet_package.is_the_guests(spec) else "this Python"
+    feature, detail = "Mininet's Topo, which plans", f"of {whose}" if spec else ""
+    yield _in_guest(feature, spec is not None, detail, mininet_package.REMEDY)
 
 
 def _part(
-    name: str, verify: Callable[[], None] | None, kind: str, key: str, what: str = ""
+    name: str, kind: str, key: str, verify: Callable[[], None] | None = None, what: str = ""
 ) -> Finding:
-    """A part of the guest: whether it is there, and as it was kept."""
-    feature, ships = f"virtual engine's {name}", shipped.part_of(kind, key) is not None
+    feature = f"virtual engine's {name}"
     if verify is None:
-        return _of_guest(feature, False, "", shipped.misfit(kind, key) or pinned.REMEDY)
+        return _in_guest(feature, False, "", shipped.misfit(kind, key) or pinned.REMEDY)
     try:
         verify()
     except (KernelError, RootError) as error:
-        return _of_guest(feature, False, str(error), "run: scripts/guest/build --again")
-    origin = f"from {shipped.PROJECT}" if ships else "made here"
-    return _of_guest(feature, True, f"{what}, {key}, {origin}, verified")
+        return _in_guest(feature, False, str(error), "run: scripts/guest/build --again")
+    is_shipped = shipped.part_of(kind, what.rpartition(" ")[2]) is not None
+    origin = f"from {shipped.PROJECT}" if is_shipped else "made here"
+    return _in_guest(feature, True, f"{what}, {origin}, verified")
 
 
-def _planning() -> Finding:
-    spec = find_spec("mininet")
-    whose = "of this Python"
-    if spec is not None and mininet_package.is_the_guests(spec):
-        whose = "of the guest's root"
-    feature = "Mininet's Topo, which plans"
-    return _of_guest(feature, spec is not None, whose if spec else "", mininet_package.REMEDY)
-
-
-def _of_guest(feature: str, present: bool, detail: str, remedy: str = "") -> Finding:
+def _in_guest(feature: str, present: bool, detail: str, remedy: str = "") -> Finding:
     return Finding(feature, present, detail, "" if present else remedy, engine="virtual")

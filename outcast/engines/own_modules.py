@@ -20,8 +20,8 @@ from outcast.engines import pinned
 from outcast.engines.kernel import cache
 from outcast.engines.kernel.cache import Kernel
 from outcast.engines.kernel.enclosed import Programs, enclose, link_or_copy
+from outcast.engines.pinned import temporary
 from outcast.engines.root import cache as roots
-from outcast.engines.workshop import temporary
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError
 from outcast.experiment import Experiment, Module
 

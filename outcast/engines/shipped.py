@@ -15,8 +15,8 @@ from pathlib import Path
 import zstandard
 
 from outcast import __version__, files, handed_in
+from outcast.engines.pinned import kept
 from outcast.engines.root.files_list import TIME_S
-from outcast.engines.workshop import kept
 from outcast.errors import FeatureMissingError, InputError
 from outcast.handed_in import FileName, Versioned
 

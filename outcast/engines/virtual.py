@@ -21,7 +21,6 @@ from outcast.engines import (
     limits,
     own_modules,
     pinned,
-    processor,
     programs,
     require_compiler,
 )
@@ -67,7 +66,8 @@ class VirtualEngine:
 
     def require(self, experiment: Experiment, plan: Plan) -> None:
         """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
-        processor.require()
+        if unfit := pinned.misfit():
+            raise FeatureMissingError(unfit)
         kernel = self._kernel(experiment)
         sees = root_of(experiment)
         lacking = Lacking()

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import configs
-from outcast import experiment, files
+from outcast import engines, experiment, files
 from outcast.api.experiments import load
-from outcast.engines import choice
 from outcast.errors import ConfigError, FeatureMissingError, OutcastError
 from outcast.experiment import Experiment
 from outcast.experiment.engine import EngineName
@@ -189,7 +188,7 @@ def needed(
 def _engine(run: Experiment) -> EngineName | FeatureMissingError:
     """The engine of a run, or why this machine cannot make it."""
     try:
-        return choice.choose(Planned(run)).name
+        return engines.choose(Planned(run)).name
     except FeatureMissingError as error:
         return error
 

@@ -17,8 +17,7 @@ import traceback
 from dataclasses import asdict
 from pathlib import Path
 
-from outcast import experiment, workflow
-from outcast.engines import Engine, choice
+from outcast import engines, experiment, workflow
 from outcast.engines.virtual import VirtualEngine
 from outcast.errors import RunError
 from outcast.experiment import Experiment
@@ -42,7 +41,7 @@ def execute(
 ) -> None:
     """The Executor of a real sweep: it runs and analyses an experiment and draws nothing."""
     planned = Planned(requested)
-    engine: Engine = choice.choose(planned)
+    engine: engines.Engine = engines.choose(planned)
     if interventions is not None:
         engine = VirtualEngine(interventions=interventions)
     workflow.execute(planned, engine, target, lambda event: None, draw=False)

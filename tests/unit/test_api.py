@@ -48,7 +48,7 @@ def golden(tmp_path, monkeypatch) -> Path:
     """A folder to run in, on an engine that takes no time."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
-    monkeypatch.setattr("outcast.engines.choice.choose", lambda *asked: GoldenEngine())
+    monkeypatch.setattr("outcast.engines.choose", lambda *asked: GoldenEngine())
     monkeypatch.setattr("outcast.api.guest.provide", lambda experiment, progress=None: None)
     monkeypatch.chdir(tmp_path)
     return tmp_path

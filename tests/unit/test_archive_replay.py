@@ -48,7 +48,7 @@ def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes runs in this folder take no time. Temporary folders are made in `scratch`."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.setattr(ledger, "default_folder", lambda: folder / "ledger")
-    monkeypatch.setattr("outcast.engines.choice.choose", lambda *asked: SeededEngine())
+    monkeypatch.setattr("outcast.engines.choose", lambda *asked: SeededEngine())
     monkeypatch.setattr("outcast.api.guest.provide", lambda experiment, progress=None: None)
     (folder / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder / "scratch"))

@@ -6,7 +6,7 @@ import configs
 import outcast
 from outcast import experiment
 from outcast.api import experiments, making
-from outcast.engines import choice, ledger
+from outcast.engines import ledger
 from outcast.errors import ConfigError, RunError
 from outcast.plan import make
 from outcast.plan.planned import Planned
@@ -32,7 +32,7 @@ def test_a_run_makes_one_plan(tmp_path, monkeypatch):
     engine, made, plan = Engine(), [], make._planned
     monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
     monkeypatch.setattr("outcast.api.guest.provide", lambda planned, progress: None)
-    monkeypatch.setattr(choice, "_made", lambda name: engine)
+    monkeypatch.setattr("outcast.engines._made", lambda name: engine)
     monkeypatch.setattr(make, "_planned", lambda asked: made.append(asked) or plan(asked))
     source = experiment.read(configs.find("fig3c"), {"engine": "virtual"})
     with pytest.raises(RunError, match="there is no kernel"):

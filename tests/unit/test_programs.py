@@ -16,8 +16,8 @@ from outcast import cli, experiment, files
 from outcast.api import guest
 from outcast.emulation import standalone
 from outcast.emulation.programs import folders, launch, runner
-from outcast.engines import choice, virtual
 from outcast.engines import programs as before_the_run
+from outcast.engines import virtual
 from outcast.engines.guest import world
 from outcast.engines.guest.world import World
 from outcast.engines.kernel.cache import Kernel
@@ -415,7 +415,7 @@ def test_the_plan_of_a_command_has_servers_and_reaches_every_host(tmp_path):
 )
 def test_what_exec_refuses(tmp_path, arguments, line, capsys, monkeypatch):
     monkeypatch.setattr(guest, "provide", lambda experiment, progress: None)
-    monkeypatch.setattr(choice, "choose", lambda experiment, tell: VirtualEngine())
+    monkeypatch.setattr("outcast.engines.choose", lambda experiment, tell: VirtualEngine())
     program = tmp_path / "linux"
     program.write_bytes(b"a kernel")
     kernel = Kernel("s", "v", "r", "7.3", 1.0, files.sha256(program), program)

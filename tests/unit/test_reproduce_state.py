@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from outcast.engines import choice
 from outcast.errors import CommandError, ConfigError, FeatureMissingError
 from outcast.experiment import load
 from outcast.plan.planned import Planned
@@ -245,7 +244,7 @@ def made(monkeypatch) -> list[str]:
         return scheduler.Progress(len(tasks) + before, before)
 
     # The sizes ask for an engine too.
-    monkeypatch.setattr(choice, "choose", lambda asked: Chosen())
+    monkeypatch.setattr("outcast.engines.choose", lambda asked: Chosen())
     monkeypatch.setattr(scheduler, "run", make)
     return names
 
@@ -311,7 +310,7 @@ def test_what_a_machine_cannot_make_is_left_out_with_the_reason(tmp_path, made, 
             raise FeatureMissingError("this kernel has no qdisc sfq")
         return Chosen()
 
-    monkeypatch.setattr(choice, "choose", choose)
+    monkeypatch.setattr("outcast.engines.choose", choose)
     controls = [run.name for run in planned if run.experiment.queue.kind == "sfq"]
     with locked(tmp_path) as store:
         quiet = Quiet()

@@ -117,7 +117,7 @@ def test_a_run_plans_with_a_slim_networkx_and_imports_no_builder(tmp_path):
         "import outcast.cli, outcast.cli.run\n"
         "with outcast.cli.click.Context(outcast.cli.whole): outcast.cli.whole.callback()\n"
         "from outcast.api import experiments, guest, making\n"
-        "from outcast.engines import choice, virtual\n"
+        "from outcast.engines import choose, virtual\n"
         "from outcast.plan import stored\n"
         "from outcast.plan.make import make_plan\n"
         f"chosen = experiments.load({str(FIG3C)!r})\n"

@@ -114,7 +114,7 @@ def made(tmp_path_factory) -> Path:
 
 def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replays.prepare(folder, monkeypatch)
-    monkeypatch.setattr("outcast.engines.choice.choose", lambda *asked: TracingEngine())
+    monkeypatch.setattr("outcast.engines.choose", lambda *asked: TracingEngine())
     monkeypatch.setattr(TracingEngine, "runs", 0)
     # Drawing takes longer than all else, and these tests look at no picture.
     monkeypatch.setattr("outcast.view.drawing.Drawing", NoDrawing)

@@ -16,9 +16,9 @@ from typing import ClassVar
 
 from outcast import files, handed_in
 from outcast.engines.kernel.enclosed import Programs
+from outcast.engines.pinned import kept
 from outcast.engines.root import files_list
 from outcast.engines.root.cache import Root
-from outcast.engines.workshop import kept
 from outcast.errors import CommandError, InputError, RootError
 
 _OURS = Path(__file__).resolve().parents[3]

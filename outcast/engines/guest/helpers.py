@@ -22,8 +22,8 @@ from outcast.engines import pinned, shipped
 from outcast.engines.guest import boot
 from outcast.engines.guest.world import World
 from outcast.engines.kernel.cache import Kernel
+from outcast.engines.pinned import kept, temporary
 from outcast.engines.root.cache import Root
-from outcast.engines.workshop import kept, temporary
 from outcast.errors import GuestError
 
 COMPILER = "gcc-12"
