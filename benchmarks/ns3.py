@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 
 from outcast import experiment
-from outcast.emulation.capture import SNAPLEN_BYTES
+from outcast.emulation.traffic.capture import SNAPLEN_BYTES
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment
 from outcast.plan.make import make_plan

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from outcast.emulation.sockets import SocketSample
+from outcast.emulation.kernel.sockets import SocketSample
 from outcast.experiment import Transport
 from outcast.plan.flows import Flow
 

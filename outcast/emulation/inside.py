@@ -17,33 +17,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from outcast.emulation import (
-    capture,
-    counters,
-    forwarding,
-    instants,
-    multipath,
-    port_queues,
-    sampling,
-    sockets,
-    traffic,
-    transport,
-    wires,
-)
-from outcast.emulation import link_counters as links
+from outcast.emulation import instants
 from outcast.emulation import manifest as records
-from outcast.emulation.blackout_switch import BlackoutSwitch
 from outcast.emulation.commands import SystemCommands
-from outcast.emulation.controller import Controller, verify_paths, verify_tables
 from outcast.emulation.generator.programs import Programs
-from outcast.emulation.kernel_events import Recorder
-from outcast.emulation.load import LoadMeter, read_load
-from outcast.emulation.lost import LostPackets
-from outcast.emulation.network import Network
-from outcast.emulation.openvswitch import OpenVSwitch, create_switches
+from outcast.emulation.kernel import counters, sampling, sockets
+from outcast.emulation.kernel.kernel_events import Recorder
+from outcast.emulation.network import forwarding, multipath, transport, wires
+from outcast.emulation.network.blackout_switch import BlackoutSwitch
+from outcast.emulation.network.controller import Controller, verify_paths, verify_tables
+from outcast.emulation.network.lost import LostPackets
+from outcast.emulation.network.network import Network
+from outcast.emulation.network.openvswitch import OpenVSwitch, create_switches
 from outcast.emulation.part import DURING, Context, Part, Record
+from outcast.emulation.queues import port_queues
 from outcast.emulation.queues.port import frame_time_warnings
-from outcast.emulation.receivers import Goodput
+from outcast.emulation.traffic import capture, iperf
+from outcast.emulation.traffic.load import LoadMeter, read_load
+from outcast.emulation.traffic.receivers import Goodput
 from outcast.errors import CommandError
 from outcast.experiment import load_resolved
 from outcast.experiment.engine import EngineName
@@ -129,7 +120,7 @@ class _Run:
         self.parts: list[Part] = []
         # In real time the kernel is the user's own.
         self.events = Recorder(plan.events, directory) if self.is_virtual else None
-        self.at_start: links.Counted | None = None
+        self.at_start: counters.Counted | None = None
         self.at_end: counters.Snapshot | None = None
         self.phase = "setup"
 
@@ -245,7 +236,7 @@ class _Run:
 
     def _execute(self, command: Command) -> None:
         """Runs the plan's command, beside its servers. Events count from the command's start."""
-        from outcast.emulation.programs import single
+        from outcast.emulation.programs import launch
 
         self.enter("command")
         with ExitStack() as stack:
@@ -256,7 +247,7 @@ class _Run:
             t_start_ns = time.time_ns()
             for part in self.parts:
                 part.start(t_start_ns)
-            single.execute(self.context, command, self.watch)
+            launch.execute(self.context, command, self.watch)
             self.finish()
 
     def _verify(self) -> str:
@@ -274,7 +265,7 @@ class _Run:
         """Connects the flows, starts them with what goes on beside them, and awaits their end."""
         flows, logs, netns = self.plan.flows, self.directory.flows, self.network.netns
         generators = self.add(stack, Programs(self.context))
-        sending = traffic.flows_of(self.context)
+        sending = iperf.flows_of(self.context)
         subflow_limits = multipath.configure(
             flows, netns, self.commands, self.network.further_interfaces
         )
@@ -287,7 +278,7 @@ class _Run:
         if self.events is not None:
             self.events.record(instants.CONNECT_STEP_NS)
         self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
-        sending.connect(links.longest_round_trip_ns(self.plan))
+        sending.connect(counters.longest_round_trip_ns(self.plan))
         losses = wires.start_losing(self.experiment, self.plan)
         self.lost.start(self.network.place)
         samples: list[sockets.SocketSample] = []
@@ -340,7 +331,7 @@ class _Run:
     def _add_probes(self, stack: ExitStack) -> None:
         """Starts the programs of the configuration's probes."""
         if self.plan.probes:
-            from outcast.emulation.probing import Probes
+            from outcast.emulation.traffic.probing import Probes
 
             # The kernel draws IPv4's identifiers and flow labels when a socket is opened.
             self.sleep_to_instant("probes")
@@ -349,7 +340,7 @@ class _Run:
     def _add_changes(self, stack: ExitStack) -> None:
         """Prepares the changes of events and traces."""
         if self.experiment.events or self.plan.traces:
-            from outcast.emulation.changes import changer
+            from outcast.emulation.network.changes import changer
 
             self.add(stack, changer(self.context))
 
@@ -395,7 +386,7 @@ class _Run:
         def running() -> list[str]:
             return [name for part in self.parts for name in part.running()]
 
-        traffic.await_end(running, t_start_ns, duration_ns, watch, on_sample, times)
+        iperf.await_end(running, t_start_ns, duration_ns, watch, on_sample, times)
         load.finish()
         return load
 

@@ -11,10 +11,11 @@ import mininet.net
 
 from controllers.entries import HASH_FIELDS
 from outcast import __version__
-from outcast.emulation import link_counters as links
-from outcast.emulation import queues, transport
+from outcast.emulation import queues
 from outcast.emulation.commands import SystemCommands
-from outcast.emulation.multipath import Subflows
+from outcast.emulation.kernel import counters as links
+from outcast.emulation.network import transport
+from outcast.emulation.network.multipath import Subflows
 from outcast.emulation.part import Context, Record, as_record
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from outcast import netlink
-from outcast.emulation import openvswitch, transport
+from outcast.emulation.network import openvswitch, transport
 from outcast.engines import modules, pinned, shipped
 from outcast.engines.guest.check import at_least
 from outcast.engines.kernel import cache as kernels
@@ -62,7 +62,7 @@ _HELD_ARRIVALS = (
     "tc filter add dev lo ingress matchall action mirred egress redirect dev lo",
     "tc qdisc add dev lo root netem slot 1ms 2ms",
 )
-"""The commands that try what holds a host's arrivals back (outcast/emulation/arrivals.py)."""
+"""The commands that try what holds a host's arrivals back (emulation/network/arrivals.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from outcast.emulation.capture import ring_kib
+from outcast.emulation.traffic.capture import ring_kib
 from outcast.errors import FeatureMissingError
 from outcast.plan.model import Plan
 

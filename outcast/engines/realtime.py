@@ -21,9 +21,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from outcast.emulation import arrivals, forwarding, multipath, queues, transport
+from outcast.emulation import queues
 from outcast.emulation.commands import leave_working_folder, python_module
-from outcast.emulation.openvswitch import has_kernel_module
+from outcast.emulation.network import arrivals, forwarding, multipath, transport
+from outcast.emulation.network.openvswitch import has_kernel_module
 from outcast.engines import (
     INSIDE,
     EventReader,

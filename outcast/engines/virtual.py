@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from outcast.emulation import transport
+from outcast.emulation.network import transport
 from outcast.engines import (
     INSIDE,
     EventReader,

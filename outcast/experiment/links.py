@@ -121,8 +121,8 @@ class Link:
     def check(self) -> None:
         """Raises ValueError where the delay is too long to try paths, or the jitter is too large.
 
-        Packets keep their order (outcast/emulation/netem.py): a packet that would overtake another
-        waits. With a larger jitter the delays would therefore have another distribution.
+        Packets keep their order (outcast/emulation/queues/netem.py): a packet that would overtake
+        another waits. With a larger jitter the delays would therefore have another distribution.
         """
         if self.burst_loss and self.loss:
             raise ValueError("burst_loss: allowed is either loss or burst_loss")

@@ -1,6 +1,6 @@
 """The events of a run, port by port: what changes, when, and what the port then has.
 
-Pure: `changes` says what to do, and `outcast.emulation.changes` does it.
+Pure: `changes` says what to do, and `outcast.emulation.network.changes` does it.
 """
 
 from __future__ import annotations

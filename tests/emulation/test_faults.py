@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from outcast.emulation import openvswitch, transport
+from outcast.emulation.network import openvswitch, transport
 from outcast.experiment import dump, load
 from outcast.plan.make import make_plan
 from outcast.records.run_directory import RunDirectory

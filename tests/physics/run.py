@@ -155,7 +155,11 @@ def _outcome(case: Case, run: Run, wall_s: float) -> Outcome:
 @contextmanager
 def programs_read() -> Iterator[None]:
     """Within it, receivers' programs read for themselves, as where the kernel has no TCP_SINK."""
-    whole, place, option = code.sources, "outcast/emulation/receivers.py", b"TCP_SINK = 20291"
+    whole, place, option = (
+        code.sources,
+        "outcast/emulation/traffic/receivers.py",
+        b"TCP_SINK = 20291",
+    )
 
     def without() -> dict[str, bytes]:
         contents = whole()

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast import experiment
-from outcast.emulation import capture, transport
+from outcast.emulation.network import transport
+from outcast.emulation.traffic import capture
 from outcast.errors import ConfigError, FeatureMissingError
 from outcast.plan.addresses import ipv4_of, ipv6_of
 from outcast.plan.make import make_plan

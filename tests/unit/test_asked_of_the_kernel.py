@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from outcast import netlink
-from outcast.emulation import openvswitch, rtnetlink
 from outcast.emulation.commands import SystemCommands
-from outcast.emulation.openvswitch import OpenVSwitch
+from outcast.emulation.kernel import rtnetlink
+from outcast.emulation.network import openvswitch
+from outcast.emulation.network.openvswitch import OpenVSwitch
 from outcast.errors import ReadBackError, RunError
 
 

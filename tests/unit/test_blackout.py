@@ -12,7 +12,7 @@ from outcast.analysis.capture.pcap import read_capture, read_captures
 from outcast.analysis.join.join import Joined, JoinOptions, Verdict, join
 from outcast.analysis.measure import blackout
 from outcast.analysis.measure.blackout import flow_chains, length_counts, port_chains
-from outcast.emulation.blackout_switch import on_ns
+from outcast.emulation.network.blackout_switch import on_ns
 from outcast.plan.make import make_plan
 from tests.golden import model
 from tests.golden.packets import P, capture

@@ -2,9 +2,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from outcast.emulation import capture
 from outcast.emulation.commands import SystemCommands, wait_until
-from outcast.emulation.counters import parse_snmp
+from outcast.emulation.kernel.counters import parse_snmp
+from outcast.emulation.traffic import capture
 from outcast.errors import RunError
 from outcast.records.counters import HostCounters, PortCounters
 from outcast.records.run_directory import RunDirectory

@@ -14,9 +14,11 @@ import pytest
 
 from outcast import experiment, netlink
 from outcast.analysis.join.join import JoinOptions, Verdict
-from outcast.emulation import queues, rtnetlink, senders, sockets, traffic
+from outcast.emulation import queues, senders
 from outcast.emulation.generator import loop
 from outcast.emulation.generator.programs import tasks
+from outcast.emulation.kernel import rtnetlink, sockets
+from outcast.emulation.traffic import iperf
 from outcast.errors import ConfigError, ReadBackError
 from outcast.experiment.queues import KINDS, WITH_CLASSES
 from outcast.experiment.queues.classes import HasClasses
@@ -240,8 +242,8 @@ def test_htb_gives_no_more_than_the_link_has():
 
 def test_senders_mark_what_they_send():
     marked = replace(FLOW, dscp=46)
-    assert "-S" not in traffic.client_arguments(FLOW, 0)
-    argv = traffic.client_arguments(marked, 0)
+    assert "-S" not in iperf.client_arguments(FLOW, 0)
+    argv = iperf.client_arguments(marked, 0)
     assert argv[argv.index("-S") + 1] == "184"
     argv = senders.sender_arguments(Path("stream"), marked, 1)
     assert argv[argv.index("--tos") + 1] == "184"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment, netlink
-from outcast.emulation.changes import MOST_LATE_NS, Changer
+from outcast.emulation.network.changes import MOST_LATE_NS, Changer
 from outcast.emulation.queues import change as qdiscs
 from outcast.errors import ReadBackError, RunError
 from outcast.plan.events import Change, changes, cut_off

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from controllers import entries
-from outcast.emulation import forwarding, transport
 from outcast.emulation.commands import Process
+from outcast.emulation.network import forwarding, transport
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment import load
 from outcast.plan.make import make_plan

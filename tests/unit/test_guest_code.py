@@ -42,7 +42,11 @@ def provide(tmp_path: Path, run: Programs | None = None, **changes: str) -> code
 def test_the_code_alone_is_enough_for_the_inner_program(tmp_path):
     place = provide(tmp_path).layer / world.CODE.removeprefix("/")
     argv = [sys.executable, "-P", "-c", "import outcast.emulation.inside, outcast as o; print(o)"]
-    for module in ("outcast.emulation.programs.launch", "outcast.emulation.changes", "controllers"):
+    for module in (
+        "outcast.emulation.programs.launch",
+        "outcast.emulation.network.changes",
+        "controllers",
+    ):
         argv[-1] = f"import {module}; {argv[-1]}"
     environment = {**os.environ, "PYTHONPATH": str(place)}
     done = subprocess.run(argv, env=environment, capture_output=True, text=True)

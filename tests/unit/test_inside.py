@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from outcast.emulation import counters, sockets
 from outcast.emulation import manifest as records
+from outcast.emulation.kernel import counters, sockets
 from outcast.errors import ReadBackError
 from outcast.experiment import load
 from outcast.plan.make import make_plan

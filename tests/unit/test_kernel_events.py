@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from outcast.emulation.kernel_events import PAGE_KIB, Recorder, bytes_used, statistics, value_shown
+from outcast.emulation.kernel.kernel_events import (
+    PAGE_KIB,
+    Recorder,
+    bytes_used,
+    statistics,
+    value_shown,
+)
 from outcast.errors import ConfigError, FeatureMissingError, RunError
 from outcast.records.run_directory import RunDirectory
 

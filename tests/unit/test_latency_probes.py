@@ -16,8 +16,8 @@ import configs
 from controllers.hashing import FiveTuple
 from outcast import experiment
 from outcast.analysis import analyze
-from outcast.emulation import probing
-from outcast.emulation.controller import internet_checksum, parse_tcp, tcp_reset
+from outcast.emulation.network.controller import internet_checksum, parse_tcp, tcp_reset
+from outcast.emulation.traffic import probing
 from outcast.errors import ConfigError, InputError
 from outcast.plan import stored
 from outcast.plan.make import make_plan

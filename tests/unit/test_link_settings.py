@@ -15,9 +15,11 @@ from pyroute2 import iproute
 
 from outcast import netlink
 from outcast.analysis.port_analysis import elsewhere
-from outcast.emulation import link_counters, netem, queues, rtnetlink, wires
+from outcast.emulation import queues
 from outcast.emulation.commands import SystemCommands
-from outcast.emulation.queues import change
+from outcast.emulation.kernel import counters, rtnetlink
+from outcast.emulation.network import wires
+from outcast.emulation.queues import change, netem
 from outcast.engines import realtime
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, Link, links, load
@@ -328,7 +330,7 @@ def test_what_a_link_lost_is_counted_apart_from_what_was_sent():
     }
     none: dict[str, dict[Cause, int]] = {port: {"queue": 0} for port in plan.ends}
     lost: dict[str, dict[Cause, int]] = {**none, "h3-eth0": {"queue": 1, "link": 5}}
-    made = link_counters.records(plan, (before, none), None, None, (after, lost))
+    made = counters.records(plan, (before, none), None, None, (after, lost))
     by_ends = {(record.node, record.neighbour): record for record in made}
     sent, answered = by_ends["h3", "s2"], by_ends["s2", "h3"]
     # The switch's port has seen only what was not lost.

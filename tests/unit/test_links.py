@@ -16,7 +16,7 @@ from scapy.all import IP, TCP, Dot1AD, Dot1Q, Ether, PcapWriter, Raw
 
 from outcast import analysis
 from outcast.analysis.capture.pcap import read_capture
-from outcast.emulation import link_counters as links
+from outcast.emulation.kernel import counters as links
 from outcast.engines.realtime import RealtimeEngine
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment, load

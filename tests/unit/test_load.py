@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from outcast.emulation.load import LoadMeter, Reading, parse
+from outcast.emulation.traffic.load import LoadMeter, Reading, parse
 
 MACHINE = """cpu  100 10 50 700 20 5 15 100 40 0
 cpu0 50 5 25 565 15 2 8 50 20 0

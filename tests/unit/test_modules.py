@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outcast.emulation import openvswitch, transport
+from outcast.emulation.network import openvswitch, transport
 from outcast.engines import doctor, modules, realtime, virtual
 from outcast.engines.kernel import cache
 from outcast.engines.modules import Answer, Modules

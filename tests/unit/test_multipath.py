@@ -10,8 +10,8 @@ import pytest
 
 from controllers.hashing import TCP, UDP, FiveTuple, choose
 from controllers.routes import hash_parameter
-from outcast.emulation import multipath
 from outcast.emulation.commands import SystemCommands
+from outcast.emulation.network import multipath
 from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Transport
 from tests.flows import SAMPLE, wants

@@ -8,7 +8,10 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import netlink
-from outcast.emulation import arrivals, link_counters, netem, queues, rtnetlink
+from outcast.emulation import queues
+from outcast.emulation.kernel import counters, rtnetlink
+from outcast.emulation.network import arrivals
+from outcast.emulation.queues import netem
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, load
 from outcast.experiment.noise import NEVER, PROFILES
@@ -115,7 +118,7 @@ def test_what_hosts_do_is_in_the_plan():
     assert plan.host_noise == HostNoise(interrupts=SLOT)
     # Flows connect in time, because a round trip has both hosts' longest waits.
     frames_ns = 3 * (12_304 + 720)
-    assert link_counters.longest_round_trip_ns(plan) == 6 * 5000 + frames_ns + 2 * 250_000
+    assert counters.longest_round_trip_ns(plan) == 6 * 5000 + frames_ns + 2 * 250_000
     assert make_plan(resolved("noise.profile=exact")).host_noise == HostNoise()
 
 
@@ -156,7 +159,7 @@ def test_cards_that_count_from_their_last_interrupt_are_in_the_plan():
     assert (cards_2011.at(10**9), cards_2011.at(10**8)) == (20_032, 3_988)
     assert (interval_ns(20_032), interval_ns(3_988)) == (49_920, 250_752)
     frames_ns = 3 * (12_304 + 720)
-    assert link_counters.longest_round_trip_ns(plan) == 6 * 5000 + frames_ns + 2 * 250_752
+    assert counters.longest_round_trip_ns(plan) == 6 * 5000 + frames_ns + 2 * 250_752
 
 
 class FakeCard:

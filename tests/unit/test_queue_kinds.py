@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from outcast import netlink
-from outcast.emulation import rtnetlink
+from outcast.emulation.kernel import rtnetlink
 from outcast.engines import doctor
 from outcast.errors import FeatureMissingError, RunError
 from outcast.experiment import queues

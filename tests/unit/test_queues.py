@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from outcast import experiment, netlink
-from outcast.emulation import netem, port_queues, queues, rtnetlink
-from outcast.emulation.queues import port
+from outcast.emulation import queues
+from outcast.emulation.kernel import rtnetlink
+from outcast.emulation.queues import netem, port, port_queues
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment.queues.base import TICK_NS, Qdisc
 from outcast.netlink import encode as attribute

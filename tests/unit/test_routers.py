@@ -11,7 +11,8 @@ import pytest
 from controllers import entries, routes
 from controllers.graph import GraphError, loads
 from outcast import experiment
-from outcast.emulation import forwarding, rtnetlink
+from outcast.emulation.kernel import rtnetlink
+from outcast.emulation.network import forwarding
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.networks import resolve
 from outcast.plan import stored, subnets
@@ -196,7 +197,7 @@ def test_graph_files_of_the_controller_know_routers():
 
 
 def test_a_gateway_that_the_kernel_does_not_show_is_told():
-    from outcast.emulation import routers
+    from outcast.emulation.network import routers
 
     class Forgetful:
         def gateways(self, _family: object) -> dict[tuple[str, int, int], str]:

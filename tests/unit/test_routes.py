@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from controllers import routes
 from controllers.graph import Graph, check
 from controllers.hashing import FiveTuple
-from outcast.emulation import forwarding
+from outcast.emulation.network import forwarding
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment, load
 from outcast.experiment.routing import KINDS, RoutingKind

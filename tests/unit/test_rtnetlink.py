@@ -13,16 +13,14 @@ from pyroute2.netlink.rtnl.ndmsg import ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from outcast import netlink
-from outcast.emulation import link_requests, rtnetlink
+from outcast.emulation.kernel import rtnetlink
 from outcast.errors import DeadlineError, RunError
 
 CREATE, EXCLUSIVE, REPLACE = 0x400, 0x200, 0x100
 MULTI = 0x2
 
 
-WHOLE = link_requests.add_veth_pair(
-    link_requests.End("h1-eth0", 1500), link_requests.End("s1-eth1")
-).body
+WHOLE = rtnetlink.add_veth_pair(rtnetlink.End("h1-eth0", 1500), rtnetlink.End("s1-eth1")).body
 
 
 def read(kind: Any, request: rtnetlink.Request) -> Any:
@@ -33,8 +31,8 @@ def read(kind: Any, request: rtnetlink.Request) -> Any:
 
 
 def test_a_veth_pair_has_the_settings_of_both_ends():
-    near = link_requests.End("h1-eth0", 9000, "02:00:00:00:00:01", 11)
-    request = link_requests.add_veth_pair(near, link_requests.End("s1-eth1", 1400))
+    near = rtnetlink.End("h1-eth0", 9000, "02:00:00:00:00:01", 11)
+    request = rtnetlink.add_veth_pair(near, rtnetlink.End("s1-eth1", 1400))
     message = read(ifinfmsg, request)
     assert (request.kind, request.flags) == (16, CREATE | EXCLUSIVE)
     assert message.get_attr("IFLA_IFNAME") == "h1-eth0"
@@ -48,16 +46,16 @@ def test_a_veth_pair_has_the_settings_of_both_ends():
 
 
 def test_an_interface_is_set_up_and_gets_an_address():
-    up = read(ifinfmsg, link_requests.set_up(7))
+    up = read(ifinfmsg, rtnetlink.set_up(7))
     assert (up["index"], up["flags"], up["change"], up["attrs"]) == (7, 1, 1, [])
-    address = read(ifaddrmsg, link_requests.add_address(7, "10.0.1.2", 8))
+    address = read(ifaddrmsg, rtnetlink.add_address(7, "10.0.1.2", 8))
     assert (address["family"], address["prefixlen"], address["index"]) == (socket.AF_INET, 8, 7)
     assert dict(address["attrs"]) == {"IFA_LOCAL": "10.0.1.2", "IFA_ADDRESS": "10.0.1.2"}
 
 
 def test_a_route_has_its_metrics():
     asked = {"rto_min": 2, "initcwnd": 3, "quickack": 1, "lock": 1 << 13}
-    request = link_requests.replace_route(7, "10.0.0.0", 8, "10.0.1.2", asked)
+    request = rtnetlink.replace_route(7, "10.0.0.0", 8, "10.0.1.2", asked)
     route = read(rtmsg, request)
     assert (request.kind, request.flags) == (24, CREATE | REPLACE)
     assert (route["dst_len"], route["table"], route["proto"], route["scope"], route["type"]) == (
@@ -71,13 +69,13 @@ def test_a_route_has_its_metrics():
 
 
 def test_an_address_can_have_a_table_of_routes_of_its_own(monkeypatch):
-    request = link_requests.add_rule("10.0.1.2", 101)
+    request = rtnetlink.add_rule("10.0.1.2", 101)
     rule = read(fibmsg, request)
     assert (request.kind, request.flags) == (32, CREATE | EXCLUSIVE)
     assert (rule["family"], rule["src_len"], rule["action"]) == (socket.AF_INET, 32, 1)
     assert rule.get_attr("FRA_SRC") == "10.0.1.2"
     assert (rule.get_attr("FRA_TABLE"), rule.get_attr("FRA_PRIORITY")) == (101, 100)
-    other = link_requests.replace_route(7, "10.0.0.0", 8, "10.0.1.2", {"rto_min": 2}, 101)
+    other = rtnetlink.replace_route(7, "10.0.0.0", 8, "10.0.1.2", {"rto_min": 2}, 101)
     assert read(rtmsg, other)["table"] == 101
     everyone = bytes(12) + netlink.encode(15, b"\xfe\0\0\0")
     kernel, _ = connected(monkeypatch, dump((32, everyone), (32, request.body)))
@@ -87,19 +85,19 @@ def test_an_address_can_have_a_table_of_routes_of_its_own(monkeypatch):
 
 
 def test_ipv6_has_its_own_family_and_no_search_for_duplicates():
-    address = read(ifaddrmsg, link_requests.add_address(7, "fd00::a00:1", 104))
+    address = read(ifaddrmsg, rtnetlink.add_address(7, "fd00::a00:1", 104))
     assert (address["family"], address["prefixlen"], address["flags"]) == (10, 104, 0x02)
     assert address.get_attr("IFA_LOCAL") == "fd00::a00:1"
-    route = read(rtmsg, link_requests.replace_route(7, "fd00::a00:0", 104, "fd00::a00:1", {}))
+    route = read(rtmsg, rtnetlink.replace_route(7, "fd00::a00:0", 104, "fd00::a00:1", {}))
     assert (route["family"], route.get_attr("RTA_DST")) == (10, "fd00::a00:0")
     # In place of the kernel's own, which has this metric.
     assert route.get_attr("RTA_PRIORITY") == 256
-    entry = read(ndmsg, link_requests.replace_neighbour(7, "fd00::a00:2", "02:00:00:00:00:01"))
+    entry = read(ndmsg, rtnetlink.replace_neighbour(7, "fd00::a00:2", "02:00:00:00:00:01"))
     assert (entry["family"], entry.get_attr("NDA_DST")) == (10, "fd00::a00:2")
 
 
 def test_an_arp_entry_is_permanent():
-    request = link_requests.replace_neighbour(7, "10.0.1.2", "02:00:00:00:00:01")
+    request = rtnetlink.replace_neighbour(7, "10.0.1.2", "02:00:00:00:00:01")
     entry = read(ndmsg, request)
     assert (request.flags, entry["ifindex"], entry["state"]) == (CREATE | REPLACE, 7, 0x80)
     assert dict(entry["attrs"]) == {"NDA_DST": "10.0.1.2", "NDA_LLADDR": "02:00:00:00:00:01"}
@@ -154,7 +152,7 @@ def acknowledging(refused: Sequence[int] = ()) -> Callable[[bytes], list[bytes]]
 
 def test_many_requests_go_by_few_messages_in_their_order(monkeypatch):
     kernel, fake = connected(monkeypatch, acknowledging())
-    kernel.do([link_requests.set_up(index) for index in range(1, 150)])
+    kernel.do([rtnetlink.set_up(index) for index in range(1, 150)])
     asked = [list(netlink.messages(message)) for message in fake.sent]
     assert [len(together) for together in asked] == [64, 64, 21]
     indices = [struct.unpack_from("=4xi", part.body)[0] for together in asked for part in together]
@@ -165,7 +163,7 @@ def test_many_requests_go_by_few_messages_in_their_order(monkeypatch):
 def test_the_first_request_that_is_refused_is_named(monkeypatch):
     kernel, fake = connected(monkeypatch, acknowledging(refused=[70, 90, 140]))
     with pytest.raises(RunError, match=r"^interface 70: up: No such device$"):
-        kernel.do([link_requests.set_up(index) for index in range(1, 150)])
+        kernel.do([rtnetlink.set_up(index) for index in range(1, 150)])
     assert len(fake.sent) == 2
 
 
@@ -177,8 +175,8 @@ def dump(*bodies: tuple[int, bytes]) -> Callable[[bytes], list[bytes]]:
 
 
 def test_the_route_of_the_main_table_is_found_among_others(monkeypatch):
-    ours = link_requests.replace_route(7, "10.0.0.0", 8, "10.0.1.2", {"rto_min": 2, "lock": 8192})
-    narrower = link_requests.replace_route(7, "10.0.0.0", 16, "10.0.1.2", {"rto_min": 9})
+    ours = rtnetlink.replace_route(7, "10.0.0.0", 8, "10.0.1.2", {"rto_min": 2, "lock": 8192})
+    narrower = rtnetlink.replace_route(7, "10.0.0.0", 16, "10.0.1.2", {"rto_min": 9})
     local = bytearray(ours.body)
     local[4] = 255  # RT_TABLE_LOCAL
     bodies = [(24, bytes(local)), (24, narrower.body), (24, ours.body)]
@@ -188,16 +186,16 @@ def test_the_route_of_the_main_table_is_found_among_others(monkeypatch):
 
 def test_arp_entries_are_those_of_one_interface(monkeypatch):
     entries = [
-        link_requests.replace_neighbour(8, "10.0.0.1", "02:00:00:00:00:08"),
-        link_requests.replace_neighbour(7, "10.0.0.1", "02:00:00:00:00:01"),
+        rtnetlink.replace_neighbour(8, "10.0.0.1", "02:00:00:00:00:08"),
+        rtnetlink.replace_neighbour(7, "10.0.0.1", "02:00:00:00:00:01"),
     ]
     kernel, _ = connected(monkeypatch, dump(*((28, entry.body) for entry in entries)))
     assert kernel.neighbours(7) == {"10.0.0.1": "02:00:00:00:00:01"}
 
 
 def test_mtus_are_told_by_name(monkeypatch):
-    ends = [link_requests.End("h1-eth0", 9000), link_requests.End("s1-eth1", 1500)]
-    bodies = [(16, link_requests.add_veth_pair(end, end).body) for end in ends]
+    ends = [rtnetlink.End("h1-eth0", 9000), rtnetlink.End("s1-eth1", 1500)]
+    bodies = [(16, rtnetlink.add_veth_pair(end, end).body) for end in ends]
     kernel, _ = connected(monkeypatch, dump(*bodies))
     assert kernel.mtus() == {"h1-eth0": 9000, "s1-eth1": 1500}
 
@@ -232,7 +230,7 @@ def test_answers_to_an_earlier_request_are_none_of_a_later_one(monkeypatch):
     """An acknowledgement that came late would otherwise end a dump as if it were whole."""
     kernel, fake = connected(monkeypatch, lambda _: [])
     with pytest.raises(DeadlineError, match="the kernel's answer on interface 7: up"):
-        kernel.do([link_requests.set_up(7)])
+        kernel.do([rtnetlink.set_up(7)])
     late = netlink.message(netlink.ERROR, 0, 1, struct.pack("=i", 0))
     link = netlink.message(16, MULTI, 2, WHOLE)
     fake.left = [late, link, netlink.message(netlink.DONE, MULTI, 2, bytes(4))]
@@ -245,7 +243,7 @@ def test_what_the_kernel_does_not_take_is_an_error_of_the_run(monkeypatch):
 
     kernel, _ = connected(monkeypatch, full)
     with pytest.raises(RunError, match=r"^interface 7: up: No buffer space available$"):
-        kernel.do([link_requests.set_up(7)])
+        kernel.do([rtnetlink.set_up(7)])
 
 
 def test_the_qdiscs_of_some_interfaces_alone_are_decoded(monkeypatch):

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs import find
-from outcast.emulation import sampling
 from outcast.emulation.commands import wait_until
-from outcast.emulation.sampling import (
+from outcast.emulation.kernel import sampling
+from outcast.emulation.kernel.sampling import (
     NetlinkSocket,
     Question,
     Sampler,

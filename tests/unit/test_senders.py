@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.emulation import in_c, receivers, senders
+from outcast.emulation import in_c, senders
 from outcast.emulation.commands import SystemCommands, wait_until
+from outcast.emulation.traffic import receivers
 from outcast.errors import ReadBackError
 from outcast.experiment import Transport
 from tests import flows

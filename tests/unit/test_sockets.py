@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from outcast import netlink
-from outcast.emulation import sockets, traffic
+from outcast.emulation.kernel import sockets
+from outcast.emulation.traffic import iperf
 from outcast.errors import ReadBackError
 from tests.flows import FLOW, RECEIVER, SAMPLE, wants
 
@@ -123,7 +124,7 @@ def test_the_receivers_congestion_control_counts_too():
 
 def test_a_pacing_rate_shows_at_the_socket():
     paced = wants(pacing="internal", pacing_rate="100mbit")
-    argv = traffic.client_arguments(paced, 0)
+    argv = iperf.client_arguments(paced, 0)
     assert argv[argv.index("--fq-rate") + 1] == "100000000"
     limited = replace(SAMPLE, most_pacing_bps=100_000_000)
     sockets.check_sockets([paced], [limited, RECEIVER])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast import experiment, workflow
-from outcast.emulation.changes import Changer
+from outcast.emulation.network.changes import Changer
 from outcast.errors import ConfigError
 from outcast.plan import stored, trace_files, traces
 from outcast.plan.events import port_traces

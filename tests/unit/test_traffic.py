@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from outcast.emulation import in_c, traffic
+from outcast.emulation import in_c
 from outcast.emulation.commands import Process, SystemCommands, still_running, wait_until
-from outcast.emulation.sockets import sample_sockets
+from outcast.emulation.kernel.sockets import sample_sockets
+from outcast.emulation.traffic import iperf
 from outcast.errors import CommandError, ReadBackError, RunError
 from outcast.plan.flows import Flow
 from tests.deadlines import HANG_S
@@ -49,32 +50,32 @@ def commands() -> Iterator[SystemCommands]:
 @pytest.fixture
 def asleep(tmp_path, monkeypatch) -> Iterator[Asleep]:
     """Every receiver is at once ready."""
-    monkeypatch.setattr(traffic, "listens", lambda netns, port, family: True)
+    monkeypatch.setattr(iperf, "listens", lambda netns, port, family: True)
     made = Asleep(tmp_path)
     yield made
     made.end_all()
 
 
 def test_a_client_waits_for_its_start():
-    argv = traffic.client_arguments(FLOW, 1_700_000_000_950_000_000)
+    argv = iperf.client_arguments(FLOW, 1_700_000_000_950_000_000)
     assert argv[argv.index("--txstart-time") + 1] == "1700000001.050000"
     assert argv[argv.index("-B") + 1] == "10.0.0.2:20001"
     assert argv[argv.index("-t") + 1] == "2.5"
     sized = replace(FLOW, duration_ns=None, size_bytes=70_000)
-    assert traffic.client_arguments(sized, 0)[-2:] == ["-n", "70000"]
+    assert iperf.client_arguments(sized, 0)[-2:] == ["-n", "70000"]
 
 
 def test_iperfs_report():
-    assert traffic.client_bytes(CLIENT) == 7_077_968
-    assert traffic.client_bytes("tcp connect failed: Connection refused\n") is None
+    assert iperf.client_bytes(CLIENT) == 7_077_968
+    assert iperf.client_bytes("tcp connect failed: Connection refused\n") is None
 
 
 def test_a_receiver_for_each_congestion_control(tmp_path, asleep):
     other = replace(wants(congestion_control="bic"), flow=1, sport=20002, dport=5002)
-    traffic.Flows([FLOW, other], lambda host: 0, tmp_path, asleep).__enter__()
+    iperf.Flows([FLOW, other], lambda host: 0, tmp_path, asleep).__enter__()
     assert [argv[argv.index("-Z") + 1] for argv in asleep.asked_for] == ["cubic", "bic"]
     assert [argv[argv.index("-p") + 1] for argv in asleep.asked_for] == ["5001", "5002"]
-    argv = traffic.client_arguments(other, 0)
+    argv = iperf.client_arguments(other, 0)
     assert argv[argv.index("-Z") + 1] == "bic"
 
 
@@ -83,12 +84,12 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(
 ):
     odd = replace(FLOW, flow=1, sport=20002, duration_ns=125_000_000)
     received = [replace(RECEIVER, peer_port=port) for port in (FLOW.sport, odd.sport)]
-    monkeypatch.setattr(traffic, "sample_sockets", lambda netns, families: received)
-    both = traffic.Flows([FLOW, odd], lambda host: 0, tmp_path, asleep, Path("/stream"))
+    monkeypatch.setattr(iperf, "sample_sockets", lambda netns, families: received)
+    both = iperf.Flows([FLOW, odd], lambda host: 0, tmp_path, asleep, Path("/stream"))
     both.__enter__()
     both.connect()
     began_ns = time.time_ns()
-    far = traffic.Flows([FLOW], lambda host: 0, tmp_path, asleep)
+    far = iperf.Flows([FLOW], lambda host: 0, tmp_path, asleep)
     far.connect(round_trip_ns=2_000_000_000)
     # iperf's server would let the flow of our own sender, which is silent until its start, wait.
     assert [argv[:2] for argv in asleep.asked_for[:3]] == [
@@ -103,7 +104,7 @@ def test_a_flow_of_no_whole_hundredths_of_a_second_is_sent_by_our_own(
 
 @pytest.mark.parametrize(("syn_rounds", "server"), [(1, "iperf"), (2, "/stream")])
 def test_where_queues_drop_what_connects_the_receiver_is_ours(syn_rounds, server, tmp_path, asleep):
-    traffic.Flows(
+    iperf.Flows(
         *([FLOW], lambda host: 0, tmp_path, asleep, Path("/stream")), syn_rounds=syn_rounds
     ).__enter__()
     assert [argv[0] for argv in asleep.asked_for] == [server]
@@ -143,7 +144,7 @@ def test_flows_start_together_however_long_one_took_to_connect(tmp_path, monkeyp
     slow_iperf(tmp_path, monkeypatch, f'case "$*" in *:{flows[1].sport}\\ *) sleep 1.5;; esac')
     held = in_c.provide(in_c.HELD_START, tmp_path, commands)
     began_ns = time.time_ns()
-    sending = traffic.Flows(
+    sending = iperf.Flows(
         *(flows, own_namespace, tmp_path, commands), held_start=held, start_afterwards=True
     )
     sending.__enter__()
@@ -159,7 +160,7 @@ def test_flows_start_together_however_long_one_took_to_connect(tmp_path, monkeyp
             if sample.peer_port == flows[0].dport and sample.is_established
         )
 
-    traffic.await_end(*(sending.running, t_start_ns, 200_000_000, lambda: None, on_sample, [-0.1]))
+    iperf.await_end(*(sending.running, t_start_ns, 200_000_000, lambda: None, on_sample, [-0.1]))
     sending.finish()
     sending.__exit__(None)
     assert t_start_ns > began_ns + 1_500_000_000
@@ -168,7 +169,7 @@ def test_flows_start_together_however_long_one_took_to_connect(tmp_path, monkeyp
     assert len(at_start) == 3
     assert max(at_start) < 1000
     for process in sending.clients.values():
-        assert (traffic.client_bytes(process.output()) or 0) > 100_000
+        assert (iperf.client_bytes(process.output()) or 0) > 100_000
 
 
 @pytest.mark.parametrize(
@@ -183,9 +184,9 @@ def test_flows_start_together_however_long_one_took_to_connect(tmp_path, monkeyp
 def test_a_flow_that_does_not_connect_or_wait_is_named(body, said, tmp_path, monkeypatch, commands):
     flows = over_loopback(1, 200_000_000)
     slow_iperf(tmp_path, monkeypatch, body)
-    monkeypatch.setattr(traffic, "CONNECT_DEADLINE_S", 0.5)
+    monkeypatch.setattr(iperf, "CONNECT_DEADLINE_S", 0.5)
     held = in_c.provide(in_c.HELD_START, tmp_path, commands)
-    sending = traffic.Flows(
+    sending = iperf.Flows(
         *(flows, own_namespace, tmp_path, commands), held_start=held, start_afterwards=True
     )
     sending.__enter__()
@@ -209,7 +210,7 @@ def test_a_flow_that_does_not_connect_or_wait_is_named(body, said, tmp_path, mon
     ],
 )
 def test_the_time_to_connect_in(flows, round_trip_ns, syn_rounds, lead_s):
-    assert traffic.lead_s(flows, round_trip_ns, syn_rounds) == pytest.approx(lead_s)
+    assert iperf.lead_s(flows, round_trip_ns, syn_rounds) == pytest.approx(lead_s)
 
 
 def ended(folder: Path, commands: SystemCommands, argv: list[str]) -> Process:
@@ -231,19 +232,19 @@ def test_a_senders_payloads_are_those_requested(said, wrong, tmp_path, commands)
     flow = wants(tcprand={"min_payload": 200})
     client = ended(tmp_path, commands, ["echo", f"50000 bytes in 60 writes{said}"])
     if wrong is None:
-        traffic.check_client(flow, client)
+        iperf.check_client(flow, client)
     else:
         with pytest.raises(ReadBackError, match=wrong):
-            traffic.check_client(flow, client)
+            iperf.check_client(flow, client)
     with pytest.raises(CommandError):
-        traffic.check_client(FLOW, client)  # iperf says it in other words.
+        iperf.check_client(FLOW, client)  # iperf says it in other words.
 
 
 def test_a_client_sent_as_many_bytes_as_were_asked_for(tmp_path, commands):
     client = ended(tmp_path, commands, ["echo", CLIENT])
-    traffic.check_client(replace(FLOW, duration_ns=None, size_bytes=7_077_968), client)
+    iperf.check_client(replace(FLOW, duration_ns=None, size_bytes=7_077_968), client)
     with pytest.raises(ReadBackError, match="bytes: requested 7000000"):
-        traffic.check_client(replace(FLOW, duration_ns=None, size_bytes=7_000_000), client)
+        iperf.check_client(replace(FLOW, duration_ns=None, size_bytes=7_000_000), client)
 
 
 @pytest.mark.parametrize("server_dies", [True, False])
@@ -260,7 +261,7 @@ def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(server_dies, t
         server.wait(5)
     began = time.monotonic()
     with pytest.raises(CommandError) as raised:
-        traffic.await_end(
+        iperf.await_end(
             lambda: still_running(clients.values()),
             time.time_ns(),
             60 * 10**9,
@@ -276,7 +277,7 @@ def test_a_client_that_fails_ends_the_traffic_and_names_the_cause(server_dies, t
 def test_a_server_that_waits_at_the_first_interrupt_is_interrupted_again(
     tmp_path, monkeypatch, commands
 ):
-    monkeypatch.setattr(traffic, "SERVER_END_S", 0.5)
+    monkeypatch.setattr(iperf, "SERVER_END_S", 0.5)
     script = "import signal, time; signal.signal(2, lambda *_: signal.signal(2, 0)); print(1)"
     server = commands.spawn(
         "server",
@@ -285,7 +286,7 @@ def test_a_server_that_waits_at_the_first_interrupt_is_interrupted_again(
         stderr=tmp_path / "err",
     )
     wait_until(lambda: bool(server.output()), "the server's first line", HANG_S)
-    sending = traffic.Flows([], own_namespace, tmp_path, commands)
+    sending = iperf.Flows([], own_namespace, tmp_path, commands)
     sending.lasting.append(server)
     sending.end()
     assert server.popen.returncode == -signal.SIGINT

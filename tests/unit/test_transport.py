@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from outcast.emulation import transport
+from outcast.emulation.network import transport
 from outcast.engines import virtual
 from outcast.engines.kernel.cache import Kernel
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError

@@ -1,7 +1,7 @@
 """A receiver that the guest's kernel reads (TCP_SINK) against a program that reads at once."""
 
 import outcast
-from outcast.emulation import receivers
+from outcast.emulation.traffic import receivers
 
 EXPERIMENT = """
 name: sink

@@ -1,4 +1,4 @@
-"""The samples of `outcast.emulation.sampling` as tables: senders' sockets and queues over time.
+"""The samples of emulation.kernel.sampling as tables: senders' sockets and queues over time.
 
 A socket's message is struct inet_diag_msg with attributes (linux/inet_diag.h), one of which is
 struct tcp_info (linux/tcp.h). Newer kernels only append to that struct. So a field that a kernel

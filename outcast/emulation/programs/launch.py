@@ -7,28 +7,30 @@ its own, with its files. What it wrote is kept in the run directory.
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import networkx as nx
 
 from outcast.emulation import standalone
 from outcast.emulation.commands import Process, wait_until
+from outcast.emulation.kernel.sockets import has_port, sample_sockets
 from outcast.emulation.part import Context, Part, Record
 from outcast.emulation.programs import folders, runner
-from outcast.emulation.sockets import has_port, sample_sockets
+from outcast.emulation.programs.folders import environment, found
 from outcast.errors import CommandError, DeadlineError, RunError, gist, shortened
 from outcast.files import write_text
 from outcast.plan.model import Plan
-from outcast.plan.programs import LET_FAIL, Program, pairs
+from outcast.plan.programs import LET_FAIL, Command, Program, pairs
 from outcast.records.flows import ControlRecord, ExecutionRecord, PeerRecord, ProgramRecord
 
 RUNNER_DEADLINE_S = 60.0
@@ -381,3 +383,67 @@ def warnings_of(program: ProgramRecord) -> list[str]:
             f"which {lost} bytes were not kept"
         )
     return warnings
+
+
+POLL_S = 0.005
+_END_S = 2.0
+_PASSED_BYTES = 64 * 1024
+
+
+def execute(run: Context, command: Command, watch: Callable[[], None]) -> None:
+    """Runs a command of a run to its end.
+
+    It emits `{"event": "output", "stream": "out" or "err", "data": base64}` for what the command
+    writes, and at last `{"event": "ended", "status": its exit status, negative for a signal,
+    "fault": where it crashed, in the words of the guest's kernel}`.
+
+    `watch` is called in between; it raises if something that the network needs has died.
+
+    Raises DeadlineError: it took longer than allowed. It has been ended.
+    """
+    emit = run.emit
+    if run.is_virtual:
+        runner.take_name(command.host)
+    home = run.scratch / "command"
+    home.mkdir()
+    variables = environment(home, run.experiment.seed, "exec")
+    argv = found(command.argv, Path(command.folder))
+    title = shortened(shlex.join(command.argv), _COMMAND_CHARACTERS)
+    emit({"event": "programs", "running": [f"{title} at {command.host}"]})
+    process = run.commands.spawn(
+        shlex.join(command.argv),
+        [
+            # A program that spins waits then (patch 0022).
+            *(("setarch", "--whole-seconds") if run.is_virtual else ()),
+            *("env", "--ignore-environment", f"--chdir={command.folder}"),
+            *(f"{name}={value}" for name, value in variables.items()),
+            *argv,
+        ],
+        netns=run.netns(command.host),
+        stdout=run.scratch / "command.out",
+        stderr=run.scratch / "command.err",
+    )
+    end = time.monotonic() + command.within_ns / 1e9
+    with process.stdout.open("rb") as out, process.stderr.open("rb") as err:
+        streams = {"out": out, "err": err}
+        while (status := process.popen.poll()) is None:
+            _pass_on(streams, emit)
+            watch()
+            if time.monotonic() > end:
+                try:
+                    process.end(signal.SIGTERM, _END_S)
+                except DeadlineError:
+                    process.end(signal.SIGKILL, _END_S)
+                _pass_on(streams, emit)
+                raise DeadlineError(f"the end of {title}", command.within_ns / 1e9)
+            time.sleep(POLL_S)
+        _pass_on(streams, emit)
+    fault = runner.fault(process.popen) if run.is_virtual else None
+    emit({"event": "ended", "status": status, "fault": fault})
+
+
+def _pass_on(streams: Mapping[str, BinaryIO], emit: Callable[[Mapping[str, Any]], None]) -> None:
+    for name, stream in streams.items():
+        while data := stream.read(_PASSED_BYTES):
+            text = base64.b64encode(data).decode("ascii")
+            emit({"event": "output", "stream": name, "data": text})

@@ -7,7 +7,7 @@ told, this module makes up for it:
 * tbf gives a fifo below it its own limit (fifo_set_limit), so it gets that fifo's limit;
 * tbf fills its bucket, so at each change of the rate one frame may leave early;
 * netem sends a packet whose delay is shorter before one whose delay was longer, so it is also given
-  the rate that keeps packets in order (`outcast.emulation.netem`).
+  the rate that keeps packets in order (`outcast.emulation.queues.netem`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from outcast import netlink
-from outcast.emulation import netem
+from outcast.emulation.queues import netem
 from outcast.emulation.queues.port import (
     LINKLAYER_ETHERNET,
     RATESPEC,
@@ -103,7 +103,7 @@ def shown_rate_bps(answer: bytes) -> int:
 def loss_requests(interface: int, loss: netem.Loss) -> tuple[bytes, bytes]:
     """The request that gives a link that loses packets another loss, and the one that asks for it.
 
-    `interface` is the index of the link's inner end that sends (`outcast.emulation.wires`).
+    `interface` is the index of the link's inner end that sends (`outcast.emulation.network.wires`).
     """
     body = netlink.traffic_control(interface, DELAY_HANDLE)
     question = netlink.message(netlink.RTM_GETQDISC, _ASK, 1, body)

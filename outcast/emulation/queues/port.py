@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from outcast import netlink
-from outcast.emulation import netem, rtnetlink
+from outcast.emulation.kernel import rtnetlink
+from outcast.emulation.queues import netem
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment import MTU_FRAME_BYTES, Queue
 from outcast.experiment.limit import Limit

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from controllers.entries import Entry
-from outcast.emulation import transport
 from outcast.emulation.commands import SystemCommands
+from outcast.emulation.network import transport
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment.routing import RoutingKind
 from outcast.plan.model import Plan

@@ -15,9 +15,9 @@ from typing import Any
 
 from controllers import entries, graph
 from controllers.hashing import TCP, UDP, FiveTuple
-from outcast.emulation import rtnetlink
 from outcast.emulation.commands import SystemCommands, entered, python_module, wait_until
-from outcast.emulation.network import Network
+from outcast.emulation.kernel import rtnetlink
+from outcast.emulation.network.network import Network
 from outcast.emulation.part import Context, Part
 from outcast.errors import DeadlineError, ReadBackError, RunError
 from outcast.experiment.links import STANDARD_MTU_BYTES

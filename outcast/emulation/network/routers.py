@@ -6,8 +6,9 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address, ip_interface
 
-from outcast.emulation import link_requests, rtnetlink, transport
 from outcast.emulation.commands import entered
+from outcast.emulation.kernel import rtnetlink
+from outcast.emulation.network import transport
 from outcast.errors import ReadBackError
 from outcast.plan import addresses, subnets
 from outcast.plan.model import Plan
@@ -55,11 +56,11 @@ def configure(plan: Plan, router: str, netns: int | None) -> None:
                 address = addresses.ipv6_of(ip) if family == "ipv6" else ip
                 bits = plan.subnets.prefix_length
                 bits += addresses.PREFIX_BITS if family == "ipv6" else 0
-                requests.append(link_requests.add_address(index, address, bits))
+                requests.append(rtnetlink.add_address(index, address, bits))
                 own[address] = (index, bits)
         index_of = {address: _index(address, own) for address in known}
         requests += [
-            link_requests.replace_neighbour(index_of[address], address, mac)
+            rtnetlink.replace_neighbour(index_of[address], address, mac)
             for address, mac in known.items()
         ]
         routes = list(routes_of(plan, router))
@@ -67,7 +68,7 @@ def configure(plan: Plan, router: str, netns: int | None) -> None:
             index = _index(route.gateway, own)
             source = next(a for a, (i, _) in own.items() if i == index and _alike(a, route.gateway))
             requests.append(
-                link_requests.replace_route(
+                rtnetlink.replace_route(
                     index, route.network, route.prefix_length, source, {}, gateway=route.gateway
                 )
             )

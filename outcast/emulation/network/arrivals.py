@@ -43,7 +43,9 @@ from typing import TYPE_CHECKING, Any
 from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import netlink
-from outcast.emulation import netem, rtnetlink, transport
+from outcast.emulation.kernel import rtnetlink
+from outcast.emulation.network import transport
+from outcast.emulation.queues import netem
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.plan.noise import BURST_UNIT_NS, CARD_ENDS, IFB_OF_HOST, Span, interval_ns
 

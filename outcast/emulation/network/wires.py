@@ -25,9 +25,10 @@ from dataclasses import replace
 from typing import Any
 
 from outcast import netlink
-from outcast.emulation import netem, rtnetlink
 from outcast.emulation.commands import SystemCommands
-from outcast.emulation.sampling import NetlinkSocket
+from outcast.emulation.kernel import rtnetlink
+from outcast.emulation.kernel.sampling import NetlinkSocket
+from outcast.emulation.queues import netem
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment
 from outcast.experiment.faults import Policer

@@ -12,8 +12,10 @@ from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch
 
-from outcast.emulation import hosts, link_requests, queues, rtnetlink, transport, wires
+from outcast.emulation import queues
 from outcast.emulation.commands import SystemCommands, entered, new_namespace, sysfs, wait_until
+from outcast.emulation.kernel import rtnetlink
+from outcast.emulation.network import hosts, transport, wires
 from outcast.errors import ReadBackError, RunError
 from outcast.experiment import Experiment
 from outcast.experiment.links import STANDARD_MTU_BYTES
@@ -147,7 +149,7 @@ class Network:
         for place, router in zip(self.places[1:], self.plan.routers, strict=True):
             wait_until(place.kernel.are_up, f"the links of {router}", UP_DEADLINE_S, pause_s=0.05)
             # Imported here, because what a run without routers imports decides its bytes.
-            from outcast.emulation import routers
+            from outcast.emulation.network import routers
 
             routers.configure(self.plan, router, place.netns)
         return settings
@@ -169,9 +171,7 @@ class Network:
                 transport.configure_offloads(port, on=bool(self.experiment.transport.offloads))
             index = {port: socket.if_nametoindex(port) for port in ports}
             kernel = rtnetlink.Kernel()
-            kernel.do(
-                [link_requests.set_up(number) for number in (hosts.LOOPBACK, *index.values())]
-            )
+            kernel.do([rtnetlink.set_up(number) for number in (hosts.LOOPBACK, *index.values())])
             self.places.append(_Place(netns, kernel, index))
 
     def netns(self, host: str) -> int:
@@ -191,7 +191,7 @@ class Network:
 
     def create_links(self) -> None:
         """Makes a veth pair for every link, with its ends in their nodes' namespaces, and up."""
-        self._root.do([link_requests.set_up(hosts.LOOPBACK)])
+        self._root.do([rtnetlink.set_up(hosts.LOOPBACK)])
         hosts.disable_ipv6("the switches' namespace")
         pairs = []
         for link in self.net.links:
@@ -203,16 +203,16 @@ class Network:
                 pairs.append((self._end(near, mtu_bytes), self._end(far, mtu_bytes)))
                 continue
             for intf in (near, far):
-                inner = link_requests.End(wire.facing(intf.node.name), mtu_bytes)
+                inner = rtnetlink.End(wire.facing(intf.node.name), mtu_bytes)
                 pairs.append((inner, self._end(intf, mtu_bytes)))
         if self._blackout_ends():
             mtu_bytes = self._mtu_bytes(self.plan.ends[str(self.plan.blackout_at)])
-            link_end, port_end = (link_requests.End(name, mtu_bytes) for name in BLACKOUT_ENDS)
+            link_end, port_end = (rtnetlink.End(name, mtu_bytes) for name in BLACKOUT_ENDS)
             pairs.append((link_end, port_end))
-        self._root.do([link_requests.add_veth_pair(near, far) for near, far in pairs])
+        self._root.do([rtnetlink.add_veth_pair(near, far) for near, far in pairs])
         root = self.places[0].ports
         root |= {name: index for index, name in socket.if_nameindex()}
-        self._root.do([link_requests.set_up(root[port]) for port in self._interfaces()])
+        self._root.do([rtnetlink.set_up(root[port]) for port in self._interfaces()])
         wires.connect(self.plan, self.commands)
 
     def _mtu_bytes(self, direction: tuple[str, str]) -> int | None:
@@ -256,14 +256,14 @@ class Network:
                     if int(read_back.replace(",", ""), 16) != 1 << core:
                         raise ReadBackError(interface, "rps_cpus", mask, read_back)
 
-    def _end(self, intf: Any, mtu_bytes: int | None) -> link_requests.End:
+    def _end(self, intf: Any, mtu_bytes: int | None) -> rtnetlink.End:
         if intf.node in self.net.hosts:
             if intf.node.name in self.plan.routers:
                 address = self.plan.subnets.mac(*self.plan.ends[intf.name])
             else:
                 address = self.plan.mac(intf.node.name)
-            return link_requests.End(intf.name, mtu_bytes, address, intf.node.netns)
-        return link_requests.End(intf.name, mtu_bytes)
+            return rtnetlink.End(intf.name, mtu_bytes, address, intf.node.netns)
+        return rtnetlink.End(intf.name, mtu_bytes)
 
     def shown_queues(self) -> dict[str, list[Any]]:
         """The netlink messages of the qdiscs and classes of every switch port."""

@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import netlink
-from outcast.emulation import rtnetlink
 from outcast.emulation.commands import entered
-from outcast.emulation.part import Context, Record, ThreadPart
-from outcast.emulation.sockets import (
+from outcast.emulation.kernel import rtnetlink
+from outcast.emulation.kernel.sockets import (
     INET_DIAG_INFO,
     INET_DIAG_VEGASINFO,
     NETLINK_SOCK_DIAG,
     SOCK_DIAG_BY_FAMILY,
     inet_diag_request,
 )
+from outcast.emulation.part import Context, Record, ThreadPart
 from outcast.plan.flows import Flow
 from outcast.records.effective import Sampling
 from outcast.records.qdisc_handles import QUEUE_HANDLE, SHAPER_HANDLE

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from outcast.emulation.commands import SystemCommands
-from outcast.emulation.sockets import SocketSample
+from outcast.emulation.kernel.sockets import SocketSample
 from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.plan.flows import Flow
 

@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from outcast import netlink
-from outcast.emulation import netem, queues, wires
+from outcast.emulation import queues
 from outcast.emulation.commands import entered
+from outcast.emulation.kernel.rtnetlink import LINK_MESSAGE
+from outcast.emulation.kernel.sampling import NetlinkSocket
+from outcast.emulation.network import wires
 from outcast.emulation.part import Context, Record, ThreadPart
 from outcast.emulation.queues import change as qdiscs
-from outcast.emulation.rtnetlink import LINK_MESSAGE
-from outcast.emulation.sampling import NetlinkSocket
+from outcast.emulation.queues import netem
 from outcast.errors import ReadBackError, RunError
 from outcast.experiment.faults import Policer
 from outcast.experiment.links import Link

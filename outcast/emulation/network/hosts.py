@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from outcast.emulation import link_requests, rtnetlink, transport
 from outcast.emulation.commands import entered
+from outcast.emulation.kernel import rtnetlink
+from outcast.emulation.network import transport
 from outcast.errors import ReadBackError
 from outcast.experiment import Transport
 from outcast.plan import addresses
@@ -140,7 +141,7 @@ class _Interface:
     def _by_gateways(self) -> list[Route]:
         """The routes by gateways, whose Ethernet addresses join the neighbours."""
         # Imported here, because what a run without routers imports decides its bytes.
-        from outcast.emulation import routers
+        from outcast.emulation.network import routers
 
         gateways = routers.neighbours_of(self._plan, self._host)
         for subnet in self._subnets:
@@ -158,20 +159,20 @@ class _Interface:
         # ip-route(8) locks it silently.
         metrics = {**self.metrics, "lock": _RTO_MIN_LOCK}
         index, table = self._index, self._table
-        yield link_requests.set_up(LOOPBACK)
+        yield rtnetlink.set_up(LOOPBACK)
         for own, _, prefix_length, _ in self._subnets:
-            yield link_requests.add_address(index, own, 32 if self._place else prefix_length)
+            yield rtnetlink.add_address(index, own, 32 if self._place else prefix_length)
             if self._place:
-                yield link_requests.add_rule(own, table)
-        yield link_requests.set_up(index)
+                yield rtnetlink.add_rule(own, table)
+        yield rtnetlink.set_up(index)
         for own, network, prefix_length, neighbours in self._subnets:
-            yield link_requests.replace_route(index, network, prefix_length, own, metrics, table)
+            yield rtnetlink.replace_route(index, network, prefix_length, own, metrics, table)
             for address, mac in neighbours.items():
-                yield link_requests.replace_neighbour(index, address, mac)
+                yield rtnetlink.replace_neighbour(index, address, mac)
         for route in self._routes:
             own = next(a for a, *_ in self._subnets if _are_alike(a, route.network))
             to = (route.network, route.prefix_length)
-            yield link_requests.replace_route(index, *to, own, metrics, table, route.gateway)
+            yield rtnetlink.replace_route(index, *to, own, metrics, table, route.gateway)
 
     def check(self, kernel: rtnetlink.Kernel) -> None:
         """Raises ReadBackError where the kernel shows something else than requested."""
@@ -189,7 +190,7 @@ class _Interface:
                     where = f"ARP entry of {address}"
                     raise ReadBackError(self._host, where, mac, known.get(address))
         if self._routes:
-            from outcast.emulation import routers
+            from outcast.emulation.network import routers
 
             routers.check_gateways(kernel, self._host, self._routes, self._table)
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from outcast.emulation import arrivals, queues, rtnetlink
+from outcast.emulation import queues
 from outcast.emulation.commands import SystemCommands, entered
-from outcast.emulation.network import Network
+from outcast.emulation.kernel import rtnetlink
+from outcast.emulation.network import arrivals
+from outcast.emulation.network.network import Network
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment import Queue
 from outcast.plan import ports

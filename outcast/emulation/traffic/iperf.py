@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from outcast.emulation import in_c, multipath, receivers, senders
+from outcast.emulation import in_c, senders
 from outcast.emulation.commands import Process, SystemCommands, wait_until
-from outcast.emulation.multipath import Subflows
+from outcast.emulation.kernel.sockets import SocketSample, listens, sample_sockets
+from outcast.emulation.network import multipath
+from outcast.emulation.network.multipath import Subflows
 from outcast.emulation.part import Context, Part, Record
-from outcast.emulation.sockets import SocketSample, listens, sample_sockets
+from outcast.emulation.traffic import receivers
 from outcast.errors import DeadlineError, ReadBackError, RunError, gist
 from outcast.plan import events, ports
 from outcast.plan.flows import Flow, families_of

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outcast import netlink
-from outcast.emulation import senders, transport
+from outcast.emulation import senders
 from outcast.emulation.commands import entered
+from outcast.emulation.network import transport
 from outcast.errors import ReadBackError
 from outcast.plan.flows import Flow, families_of
 

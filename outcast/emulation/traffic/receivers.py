@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from outcast.emulation import multipath, sockets
+from outcast.emulation.kernel import sockets
+from outcast.emulation.network import multipath
 from outcast.errors import ReadBackError
 from outcast.experiment import GroupKind
 from outcast.plan import grouping

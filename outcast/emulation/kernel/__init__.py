@@ -1,0 +1,1 @@
+"""What needs the kernel's own interfaces: netlink, sockets, counters, trace events."""

@@ -1,0 +1,1 @@
+"""Flows, probes and captures, and how busy the machine was meanwhile."""
