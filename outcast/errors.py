@@ -180,10 +180,6 @@ class ProcessLostError(RunError):
     """The process that made a run was killed, or ended without saying why."""
 
 
-class WorkerLostError(RunError):
-    """The Dask worker that made a run went away before the run ended."""
-
-
 class ReadBackError(RunError):
     """The kernel shows another value of a setting than was requested."""
 

@@ -1,8 +1,8 @@
 """A pool of Dask's workers: each of their threads makes one run at a time.
 
-A result comes back through the scheduler, as a ZIP file. We give every run to one worker by name.
-So we know which runs were lost when a worker goes away, and another worker makes them again. Only
-this module imports Dask, and workers import it by name.
+Dask gives each run to a worker that has our outcast and kernel, and to another one when that goes
+away. A result comes back through the scheduler, as a ZIP file. Only this module imports Dask, and
+workers import it by name.
 """
 
 from __future__ import annotations
@@ -17,33 +17,23 @@ import threading
 import time
 import uuid
 import zipfile
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from outcast import __version__, files
 from outcast.engines.kernel import cache
-from outcast.errors import (
-    ConfigError,
-    DeadlineError,
-    FeatureMissingError,
-    OutcastError,
-    RunError,
-    WorkerLostError,
-)
+from outcast.errors import ConfigError, DeadlineError, FeatureMissingError, OutcastError, RunError
 from outcast.sweep.pool import LocalPool
 from outcast.sweep.task import Ended, Failure, Task
 
-LOST = WorkerLostError.__name__
 CONNECT_DEADLINE_S = 10.0
 WORKER_DEADLINE_S = 60.0
 """How long to wait for a first usable worker, or for another when all have gone."""
 
-FINGERPRINT_DEADLINE_S = 60.0
-"""How long a worker may take to read and hash the Python files of its outcast."""
-
+_RETRIES = 2
+"""How often a run is made again whose worker had no disk or no memory for it."""
 _RESULT_DEADLINE_S = 120.0
 _CLOSE_DEADLINE_S = 2.0
 _LOOK_EVERY_S = 0.5
@@ -62,6 +52,17 @@ def fingerprint() -> str:
     kernel = cache.find()
     built = kernel.sha256[:12] if kernel else "missing (scripts/guest/build)"
     return f"outcast {__version__} ({digest.hexdigest()[:12]}) with kernel {built}"
+
+
+async def admit(ours: str, dask_worker: Any) -> str:
+    """Lets a worker make runs, one a thread, if its fingerprint is ours. Returns its fingerprint.
+
+    Dask gives a task only to workers with free resources of the name that the task needs.
+    """
+    theirs = fingerprint()
+    if theirs == ours:
+        await dask_worker.set_resources(**{ours: dask_worker.state.nthreads})
+    return theirs
 
 
 def connect(address: str) -> DaskPool:
@@ -92,16 +93,6 @@ def connect(address: str) -> DaskPool:
 
 
 @dataclass
-class _Assignment:
-    """A task that a worker has been given."""
-
-    task: Task
-    folder: Path
-    worker: str
-    future: Any
-
-
-@dataclass
 class DaskPool:
     """A pool of Dask's workers; the module's docstring describes it."""
 
@@ -109,7 +100,7 @@ class DaskPool:
     ours: str
     _usable: dict[str, int] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
-    _assigned: dict[str, _Assignment] = field(default_factory=dict)
+    _given: dict[str, tuple[Any, Path]] = field(default_factory=dict)
     _notes: list[str] = field(default_factory=list)
     _looked: float = 0.0
     _last_usable: float = field(default_factory=time.monotonic)
@@ -119,22 +110,18 @@ class DaskPool:
         """See Pool. Raises DeadlineError if there is no usable worker for a minute."""
         with self._scheduler():
             self._look()
-        if self._usable:
-            self._last_usable = time.monotonic()
-        elif time.monotonic() - self._last_usable > WORKER_DEADLINE_S:
-            raise DeadlineError(
-                "a worker with our outcast and kernel",
-                WORKER_DEADLINE_S,
-                f"{len(self._refused)} were refused" if self._refused else "no worker was there",
-            )
-        return self._free_worker() is not None
+        return len(self._given) < self.places()
 
     def start(self, task: Task, folder: Path) -> None:
         with self._scheduler():
-            worker = self._free_worker()
-            assert worker is not None
-            future = self._submit(worker, make_run, task, self._stop_event)
-            self._assigned[task.name] = _Assignment(task, folder, worker, future)
+            future = self.client.submit(
+                *(make_run, task, self._stop_event),
+                key=f"outcast-{uuid.uuid4().hex}",
+                resources={self.ours: 1},
+                retries=_RETRIES,
+                pure=False,
+            )
+            self._given[task.name] = future, folder
 
     @contextlib.contextmanager
     def _scheduler(self) -> Iterator[None]:
@@ -154,24 +141,16 @@ class DaskPool:
         """Whether the connection to the scheduler is lost; Dask notices it by itself."""
         return bool(self.client.status != "running")
 
-    def _submit(self, worker: str, function: Callable[..., Any], *given: object) -> Any:
-        key = f"outcast-{uuid.uuid4().hex}"
-        return self.client.submit(function, *given, key=key, workers=[worker], pure=False)
-
     def poll(self) -> list[Ended]:
         with self._scheduler():
             self._look()
-            ended = []
-            for assignment in list(self._assigned.values()):
-                result = self._ended(assignment)
-                if result is not None:
-                    del self._assigned[assignment.task.name]
-                    assignment.future.release()
-                    ended.append(result)
+            ended = [end for name in [*self._given] if (end := self._ended(name)) is not None]
+            for end in ended:
+                self._given.pop(end.name)[0].release()
             return ended
 
     def running(self) -> list[str]:
-        return list(self._assigned)
+        return list(self._given)
 
     def places(self) -> int:
         return sum(self._usable.values())
@@ -190,72 +169,60 @@ class DaskPool:
         if is_there:
             with contextlib.suppress(OSError, TimeoutError):
                 distributed.Event(self._stop_event, client=self.client).set()
-                self.client.cancel([assignment.future for assignment in self._assigned.values()])
+                self.client.cancel([future for future, _ in self._given.values()])
                 self.client.run(end_idle, workers=list(self._usable), on_error="ignore")
-        self._assigned.clear()
+        self._given.clear()
         with contextlib.suppress(OSError, TimeoutError):
             self.client.close(*([] if is_there else [_CLOSE_DEADLINE_S]))
 
-    def _free_worker(self) -> str | None:
-        busy = Counter(assignment.worker for assignment in self._assigned.values())
-        free = {
-            worker: busy[worker] for worker, most in self._usable.items() if busy[worker] < most
-        }
-        return min(free, key=lambda worker: free[worker]) if free else None
-
     def _look(self) -> None:
-        """Updates the list of workers. A new worker has to have our fingerprint."""
-        if time.monotonic() - self._looked < _LOOK_EVERY_S:
+        """Updates the list of workers. Raises DeadlineError if none is usable for a minute."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_EVERY_S:
             return
-        self._looked = time.monotonic()
+        self._looked = now
         threads: dict[str, int] = self.client.nthreads()
         for worker in set(self._usable) - set(threads):
             self._notes.append(f"worker {worker} has gone; others make its runs again")
             del self._usable[worker]
-        for worker in set(threads) - set(self._usable) - self._refused:
-            theirs = self._fingerprint_of(worker)
-            if theirs == self.ours:
-                self._usable[worker] = threads[worker]
-            else:
+        if new := set(threads) - set(self._usable) - self._refused:
+            answers = self.client.run(admit, self.ours, workers=list(new), on_error="return")
+            for worker, theirs in answers.items():
+                if theirs == self.ours:
+                    self._usable[worker] = threads[worker]
+                    continue
                 self._refused.add(worker)
-                self._notes.append(f"worker {worker} is refused: has {theirs}; here is {self.ours}")
+                # A worker without outcast answers with what its import raised.
+                has = theirs if isinstance(theirs, str) else f"no outcast: {theirs!r}"
+                self._notes.append(f"worker {worker} is refused: has {has}; here is {self.ours}")
+        if self._usable:
+            self._last_usable = now
+        elif now - self._last_usable > WORKER_DEADLINE_S:
+            raise DeadlineError(
+                "a worker with our outcast and kernel",
+                WORKER_DEADLINE_S,
+                f"{len(self._refused)} were refused" if self._refused else "no worker was there",
+            )
 
-    def _fingerprint_of(self, worker: str) -> str:
-        future = self._submit(worker, fingerprint)
-        try:
-            return str(future.result(timeout=FINGERPRINT_DEADLINE_S))
-        except Exception as error:  # a worker without outcast raises what its import does
-            self.client.cancel([future], force=True)
-            return f"no outcast that answers: {type(error).__name__}: {error}"
-
-    def _ended(self, assignment: _Assignment) -> Ended | None:
+    def _ended(self, name: str) -> Ended | None:
         """How a task ended, its result unpacked; None while it goes on."""
-        name, worker = assignment.task.name, assignment.worker
-        lost = Ended(name, Failure(LOST, f"worker {worker} has gone"), 0.0)
-        status = assignment.future.status
-        if status in ("lost", "cancelled"):
-            return lost
-        if status == "pending":
-            if worker in self._usable:
-                return None
-            self.client.cancel([assignment.future], force=True)
-            return lost
-        if status == "error":
-            error = assignment.future.exception()
-            if isinstance(error, OSError) or type(error).__name__ == "KilledWorker":
-                # Its disk or its connection is at fault, so another worker tries it.
-                return Ended(name, Failure(LOST, f"worker {worker}: {error}"), 0.0)
-            return Ended(name, Failure.of(error), 0.0)
+        future, folder = self._given[name]
+        if future.status == "pending":
+            return None
+        if future.status == "error":
+            return Ended(name, Failure.of(future.exception()), 0.0)
+        if future.status != "finished":
+            return Ended(name, Failure(RunError.__name__, f"Dask says: {future.status}"), 0.0)
         try:
-            reply: Reply = assignment.future.result(timeout=_RESULT_DEADLINE_S)
-        except (OSError, TimeoutError):
-            return lost
+            reply: Reply = future.result(timeout=_RESULT_DEADLINE_S)
+        except TimeoutError:
+            # Its worker has gone with the result, and Dask makes it again.
+            return None
         ended, packed = reply
         try:
             # What a failed run has left is kept too.
-            unpack(packed, assignment.folder)
+            unpack(packed, folder)
         except OSError as error:
-            # Our own disk is at fault, so another worker would not help.
             return Ended(name, Failure.of(RunError(files.describe(error))), ended.wall_s)
         return ended
 
@@ -285,7 +252,7 @@ def make_run(task: Task, stop_event: str) -> Reply:
         if stop.is_set():
             # Also a process that waits for another run.
             pool.stop()
-        over = Ended(task.name, Failure(LOST, "the sweep has ended"), 0.0)
+        over = Ended(task.name, Failure(RunError.__name__, "the sweep has ended"), 0.0)
         return ended[0] if ended else over, pack(folder)
 
 
@@ -298,13 +265,12 @@ def end_idle() -> None:
 def pack(folder: Path) -> bytes:
     """The files of a folder as a ZIP file."""
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    # The guest's clock can begin before ZIP's first date.
+    with zipfile.ZipFile(
+        stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False
+    ) as archive:
         for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                # Without times, because the guest's clock can begin before ZIP's first date.
-                entry = zipfile.ZipInfo(str(path.relative_to(folder)))
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(entry, path.read_bytes())
+            archive.write(path, path.relative_to(folder))
     return stream.getvalue()
 
 

@@ -35,7 +35,6 @@ ATTEMPTS = {
     "DeadlineError": 2,
     "BusyError": 2,
     "ProcessLostError": 2,
-    "WorkerLostError": 5,
 }
 """Errors whose cause can pass, and how many times a run with that error is tried in all."""
 

@@ -72,7 +72,7 @@ def test_the_members_are_these():
         and issubclass(member, errors.OutcastError)
         # Parts of a RunError that only the inner program tells apart.
         and member not in (errors.CommandError, errors.DeadlineError, errors.ReadBackError)
-        and member not in (errors.ProcessLostError, errors.WorkerLostError)
+        and member is not errors.ProcessLostError
         # A GuestError that only the virtual engine tells apart.
         and member is not errors.StallError
         # A FeatureMissingError of the wheel outcast-test.
