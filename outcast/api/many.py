@@ -19,7 +19,7 @@ from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions
 from outcast.records.run import Run as Record
 from outcast.records.run_directory import Manifest, RunDirectory
-from outcast.sweep import captures, scheduler, store
+from outcast.sweep import scheduler, store
 from outcast.sweep.scheduler import Limits, Progress
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Task
@@ -100,7 +100,7 @@ def make_each(
         made = directory.run(name)
         explanation = comparing.explain(factual.directory, made)
         compare.require_prefix(explanation, from_ns[name], name)
-        captures.reduce(made, "drop")
+        store.reduce(made, "drop")
 
     resume = place.resume or bool(shards)
     with absolute_search_paths(), store.opened(place.folder, experiment, resume) as directory:

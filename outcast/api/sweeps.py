@@ -18,13 +18,12 @@ from outcast.api.runs import Run
 from outcast.errors import ConfigError, InputError, OutcastError
 from outcast.experiment import Experiment, Source
 from outcast.plan.planned import Planned
-from outcast.sweep import dataset, merge, plan, runner, state
+from outcast.sweep import dataset, plan, runner
 from outcast.sweep.plan import Plan
 from outcast.sweep.plan import Run as PlannedRun
-from outcast.sweep.runner import Result
+from outcast.sweep.runner import Result, State
 from outcast.sweep.scheduler import Limits
-from outcast.sweep.state import State
-from outcast.sweep.store import SweepDirectory, finished_runs
+from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Failure, is_exclusive
 from outcast.view import report
 
@@ -53,13 +52,10 @@ def prepare(
     scheduler: str | None = None,
     resume: bool = False,
     shard: tuple[int, int] | None = None,
-    hashes: bool = False,
 ) -> Prepared:
     """Checks every point of a sweep, and finds what is left of it. Nothing is run.
 
     With `shard`, a number from 1 on and a count, only these runs are made; see Plan.shard.
-    With `hashes`, files of finished runs are compared with their hashes. `carry_out` does that in
-    any case, and for a large sweep it takes long.
 
     Raises:
         ConfigError: naming the point that is no experiment or cannot be built.
@@ -75,10 +71,10 @@ def prepare(
         planned = planned.shard(*shard)
     target = path or Path("results") / f"{planned.experiment.name}-sweep"
     jobs = jobs or os.cpu_count() or 1
-    finished: set[str] = set()
-    if resume and target.exists():
-        finished = finished_runs(SweepDirectory(target), planned.asked, hashes=hashes)
-    missing = [run for run in planned.runs if run.point.name not in finished]
+    there = SweepDirectory(target)
+    missing = [
+        run for run in planned.runs if not resume or not there.run(run.point.name).manifest.exists()
+    ]
     return Prepared(
         planned,
         missing,
@@ -129,7 +125,7 @@ def merge_shards(
     """
     planned = plan.plan_sweep(source, lambda experiment: engines.choose(experiment).name)
     target = path or Path("results") / f"{planned.experiment.name}-sweep"
-    whole = merge.merge(planned, shards, target)
+    whole = runner.merge(planned, shards, target)
     return target, runner.mixture_warning(planned, whole)
 
 
@@ -302,7 +298,7 @@ class Sweep:
 
     @cached_property
     def _state(self) -> State:
-        return state.read_state(self._directory)
+        return runner.read_state(self._directory)
 
 
 def open_sweep(directory: str | os.PathLike[str]) -> Sweep:

@@ -100,7 +100,6 @@ def command(
         source,
         output,
         **{name: getattr(work, name) for name in ("jobs", "scheduler", "resume", "shard")},
-        hashes=dry_run,
     )
     _show_plan(terminal.console(), prepared)
     if dry_run:

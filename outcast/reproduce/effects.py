@@ -22,8 +22,7 @@ from outcast.records.interventions import Interventions
 from outcast.records.run import Run
 from outcast.records.tables import write_table
 from outcast.reproduce.recipe import Fates
-from outcast.sweep import captures
-from outcast.sweep.store import SweepDirectory
+from outcast.sweep.store import SweepDirectory, reduce
 from outcast.whatif import compare, fates, futures
 from outcast.whatif.fates import Asked
 
@@ -125,7 +124,7 @@ def drop_captures(store: SweepDirectory, name: str) -> None:
     """Removes the captures of a run whose tables are all there."""
     directory = store.run(name)
     if directory.captures.exists():
-        captures.reduce(directory, "drop")
+        reduce(directory, "drop")
 
 
 def _others(run: Run, requested: Fates) -> Iterator[Other]:

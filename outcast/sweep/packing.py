@@ -22,8 +22,8 @@ from outcast import archive, handed_in
 from outcast.archive import Packed, Record, contents, zips
 from outcast.errors import InputError, RunError, without_folder
 from outcast.handed_in import plain_files
-from outcast.sweep import dataset, groups, own_files, state
-from outcast.sweep.state import State
+from outcast.sweep import dataset, groups, own_files, runner
+from outcast.sweep.runner import State
 from outcast.sweep.store import SweepDirectory
 
 SAMPLE = 5
@@ -86,7 +86,7 @@ def write(
         RunError: the command of a claim failed.
         OSError: the archive cannot be written.
     """
-    sweep = state.read_state(directory)
+    sweep = runner.read_state(directory)
     if lacking := [*sweep.failures, *sweep.left]:
         raise InputError(
             f"{directory.path}: {len(lacking)} of {len(sweep.planned)} runs have no result "

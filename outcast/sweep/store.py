@@ -23,19 +23,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import zstandard
+
 from outcast import experiment, files, handed_in
 from outcast.engines import ledger
 from outcast.errors import BusyError, ConfigError, InputError, shortened
 from outcast.experiment import Experiment, OwnTopology
 from outcast.experiment.engine import EngineChoice, candidates
 from outcast.experiment.parts import with_files
-from outcast.files import write_json, write_text
+from outcast.files import sha256, write_json, write_text
 from outcast.networks import resolve as networks
 from outcast.records import verify
+from outcast.records.counters import CaptureRecord
+from outcast.records.kept_captures import COMPRESSED
 from outcast.records.run_directory import Place, RunDirectory
 from outcast.sweep import own_files
 from outcast.sweep.own_files import OwnFiles
-from outcast.sweep.task import Failure
+from outcast.sweep.task import Captures, Failure
 
 RESULT = "run"
 """The name of the run directory in the folder of an attempt."""
@@ -110,15 +114,12 @@ class SweepDirectory:
         shutil.rmtree(self.attempt(name), ignore_errors=True)
 
     def failures(self) -> dict[str, Failure]:
-        """The failures by run name. Skips files that cannot be read."""
+        """The failures by run name."""
         failures = {}
         for file in sorted(self.failed.glob("*/why.json")):
-            try:
-                fields: dict[str, Any] = handed_in.read_json(file)
-                fields.pop("attempts", None)
-                failures[file.parent.name] = Failure(**fields)
-            except (OSError, InputError, TypeError, AttributeError):
-                continue
+            fields = handed_in.read_json(file)
+            del fields["attempts"]
+            failures[file.parent.name] = Failure(**fields)
         return failures
 
 
@@ -148,31 +149,18 @@ def keep_networks(directory: SweepDirectory, topologies: Iterable[OwnTopology]) 
         )
 
 
-def problems(directory: RunDirectory, *, hashes: bool = True) -> list[str]:
-    """Why a run directory does not hold a finished run; empty if its manifest verifies.
+def problem(directory: RunDirectory) -> str | None:
+    """Why a run directory does not hold a finished run; None if its manifest verifies.
 
-    Every file that the manifest names must be there and have its hash. Without `hashes` the
-    manifest alone is read.
+    Every file that the manifest names must be there and have its hash.
     """
     try:
-        manifest = directory.read_manifest()
+        differences = verify.differences(directory, directory.read_manifest())
     except InputError as error:
-        return [str(error)]
-    if not manifest.files:
-        return [f"{directory.manifest}: not sealed: it names no file"]
-    if not hashes:
-        return []
-    differences = verify.differences(directory, manifest)
+        return str(error)
     wrong = dict.fromkeys(differences.missing, "missing")
     wrong |= dict.fromkeys(differences.changed, "not as it was when the run ended")
-    added = filter(_is_of_a_run, differences.added)
-    wrong |= dict.fromkeys(added, f"{directory.manifest.name} has no hash of it")
-    return [f"{directory.path / name}: {why}" for name, why in wrong.items()]
-
-
-def _is_of_a_run(name: str) -> bool:
-    """Whether a run writes files of such names; all others are the user's own."""
-    return "/" in name or name.endswith((".json", ".yaml", ".parquet"))
+    return next((f"{directory.path / name}: {why}" for name, why in wrong.items()), None)
 
 
 def other_key(directory: RunDirectory, requested: Experiment) -> str | None:
@@ -203,46 +191,25 @@ def _of_run(tried: Experiment, engine: EngineChoice) -> dict[str, Any]:
     return {key: value for key, value in tree.items() if key not in OF_THE_SWEEP}
 
 
-def why_not_finished(
-    directory: RunDirectory, requested: Experiment, *, hashes: bool = True
-) -> str | None:
-    """Why a folder does not hold the finished run that is requested; None if it does."""
-    if wrong := problems(directory, hashes=hashes):
-        return wrong[0]
-    try:
-        key = other_key(directory, requested)
-    except InputError as error:
-        return str(error)
-    return None if key is None else f"{directory.path}: was made with another {key}"
-
-
-def finished_runs(
-    directory: SweepDirectory, experiments: Mapping[str, Experiment], *, hashes: bool
-) -> set[str]:
-    """Names of the runs that are whole and were made as asked, by the experiments of all names.
-
-    Without `hashes`, a run counts as whole that has a manifest of its files.
-    """
-    return {
-        name
-        for name, run in experiments.items()
-        if why_not_finished(directory.run(name), run, hashes=hashes) is None
-    }
-
-
 def take_stock(
     directory: SweepDirectory, experiments: Mapping[str, Experiment], note: Callable[[str], None]
 ) -> set[str]:
-    """The finished runs, as `finished_runs`. What else stands in their places is set aside.
+    """Names of the runs that are whole and were made as asked, by the experiments of all names.
 
-    So no later step takes it for a result, also if the run cannot be made again.
+    What else stands in their places is set aside. So no later step takes it for a result, also if
+    the run cannot be made again.
     """
     finished = set()
-    for name, run in experiments.items():
-        why = why_not_finished(directory.run(name), run)
+    for name, requested in experiments.items():
+        run = directory.run(name)
+        if not run.path.exists():
+            continue
+        why = problem(run)
+        if why is None and (key := other_key(run, requested)):
+            why = f"{run.path}: was made with another {key}"
         if why is None:
             finished.add(name)
-        elif directory.run(name).path.exists():
+        else:
             directory.set_aside(name, why)
             note(f"set aside and made again: {why}")
     return finished
@@ -353,3 +320,46 @@ def _comparable(config: Experiment) -> dict[str, Any]:
 
 def _without_folders(config: Experiment) -> Experiment:
     return with_files(config, lambda file: Path(file.name))
+
+
+def reduce(directory: RunDirectory, choice: Captures) -> None:
+    """Compresses or removes the captures, and seals the manifest again.
+
+    A compressed capture has `.zst` after its name and is read as before. The manifest keeps the
+    hashes of removed captures in `dropped`. After a crash in between the manifest does not verify.
+    """
+    if choice == "keep":
+        return
+    manifest = directory.read_manifest()
+    files = sorted(path for path in directory.captures.glob("*") if path.is_file())
+    if choice == "drop":
+        dropped = {str(path.relative_to(directory.path)): sha256(path) for path in files}
+        for path in files:
+            path.unlink()
+        directory.captures.rmdir()
+        directory.seal(dropped=dropped)
+        return
+    for path in files:
+        _compress(path)
+    records = [_compressed(directory, record) for record in manifest.captures]
+    counters = directory.read_counters()
+    directory.write_counters(
+        counters.model_copy(
+            update={"captures": [_compressed(directory, entry) for entry in counters.captures]}
+        )
+    )
+    directory.seal(captures=records)
+
+
+def _compress(path: Path) -> None:
+    if path.suffix == COMPRESSED:
+        return
+    with path.open("rb") as source, Path(f"{path}{COMPRESSED}").open("wb") as sink:
+        # A higher level than zstd's default costs a sweep more time than it is worth.
+        zstandard.ZstdCompressor(level=3, write_checksum=True).copy_stream(source, sink)
+    path.unlink()
+
+
+def _compressed(directory: RunDirectory, record: CaptureRecord) -> CaptureRecord:
+    name = f"{record.file}{COMPRESSED}"
+    return record.model_copy(update={"file": name}) if (directory.path / name).exists() else record

@@ -19,7 +19,7 @@ from outcast.archive import zips
 from outcast.errors import InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep.captures import reduce
+from outcast.sweep.store import reduce
 from tests.golden.run_directory import analysed_run
 from tests.zips import contents, rewritten, written
 

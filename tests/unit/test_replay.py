@@ -8,7 +8,7 @@ from outcast.errors import InputError, ReplayError
 from outcast.records import kept_captures, replay
 from outcast.records.counters import Counters
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep.captures import reduce
+from outcast.sweep.store import reduce
 from tests import records
 from tests.unit.test_explain import pcap
 

@@ -17,7 +17,8 @@ from outcast.reproduce.recipe import Recipe, load_all
 from outcast.reproduce.result import ClaimRecord
 from outcast.reproduce.state import MadeBy, State
 from outcast.reproduce.verdict import two_modes
-from outcast.sweep import captures, scheduler
+from outcast.sweep import scheduler
+from outcast.sweep import store as sweeps
 from outcast.sweep.store import RESULT, SweepDirectory, locked
 from outcast.sweep.task import Task
 from scripts import reproduction_modes as modes
@@ -294,7 +295,7 @@ def test_captures_of_ports_that_a_point_names_stay(tmp_path, made):
             store.attempt(each.name).mkdir()
             fake_run.execute(each.experiment, store.attempt(each.name) / RESULT)
             store.accept(each.name)
-            captures.reduce(store.run(each.name), "drop")
+            sweeps.reduce(store.run(each.name), "drop")
         quiet = Quiet()
         needed = runs.needed([run, other], store, quiet.note)
         assert needed.kept == {run.name: "compress", other.name: "drop"}

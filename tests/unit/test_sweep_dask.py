@@ -17,7 +17,7 @@ import outcast
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dask_pool, runner
 from outcast.sweep.runner import Result
-from outcast.sweep.store import RESULT, problems
+from outcast.sweep.store import RESULT, problem
 from outcast.sweep.task import Ended
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
@@ -184,4 +184,4 @@ def taken(made: Path, target: Path) -> Ended | None:
 def test_a_result_comes_whole(made, tmp_path):
     target = tmp_path / "unfinished/a"
     assert taken(made, target) == Ended("a", None, 1.0)
-    assert problems(RunDirectory(target / RESULT)) == []
+    assert problem(RunDirectory(target / RESULT)) is None

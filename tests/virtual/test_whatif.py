@@ -14,7 +14,7 @@ from outcast.cli import invoke
 from outcast.errors import ConfigError, InputError, RunError
 from outcast.records import kept_captures
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep.captures import reduce
+from outcast.sweep.store import reduce
 from outcast.whatif import fates
 
 SETTINGS = {
