@@ -22,20 +22,18 @@ def compute(directory: RunDirectory) -> Analysis:
     """
     from outcast import experiment
     from outcast.analysis import run_analysis
-    from outcast.records.tables import refusing
 
     directory.read_manifest()
     settings = experiment.load_resolved(directory.config).analysis
-    with refusing(f"{directory.path}: its records do not fit its captures"):
-        return run_analysis.compute(
-            directory,
-            settings.windows_ns,
-            settings.bin_ns,
-            settings.group_by,
-            settings.compare,
-            settings.since,
-            settings.until,
-        )
+    return run_analysis.compute(
+        directory,
+        settings.windows_ns,
+        settings.bin_ns,
+        settings.group_by,
+        settings.compare,
+        settings.since,
+        settings.until,
+    )
 
 
 def write(directory: RunDirectory, analysis: Analysis) -> Summary:
@@ -46,19 +44,17 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     from outcast.analysis.trace.tables import write_events
     from outcast.records.captures import read_manifest
     from outcast.records.run_directory import write_record
-    from outcast.records.tables import refusing
 
-    with refusing(f"{directory.path}: its records do not fit its captures"):
-        # The manifest is read again because `wall_s` may have grown since `compute`.
-        manifest = read_manifest(directory)
-        summary = summarize(analysis, manifest.wall_s)
-        write_tables(directory, analysis)
-        if manifest.programs:
-            # Their flows are known only now. Whoever reads the run finds them with the others.
-            flows = analysis.manifest.flows
-            directory.write_manifest(manifest.model_copy(update={"flows": flows}))
-        write_events(directory)
-        senders.write(directory)
+    # The manifest is read again because `wall_s` may have grown since `compute`.
+    manifest = read_manifest(directory)
+    summary = summarize(analysis, manifest.wall_s)
+    write_tables(directory, analysis)
+    if manifest.programs:
+        # Their flows are known only now. Whoever reads the run finds them with the others.
+        flows = analysis.manifest.flows
+        directory.write_manifest(manifest.model_copy(update={"flows": flows}))
+    write_events(directory)
+    senders.write(directory)
     write_record(directory.summary, summary)
     return summary
 
@@ -67,7 +63,6 @@ def get_ready() -> None:
     """Imports what `compute` and `write` need, which takes longer than a small run's analysis."""
     from outcast.analysis import run_analysis, run_summary, run_tables  # noqa: F401
     from outcast.analysis.trace import senders, tables  # noqa: F401
-    from outcast.records.tables import refusing  # noqa: F401
 
 
 def analyze(directory: RunDirectory) -> Summary:

@@ -23,7 +23,6 @@ def export(source: str | os.PathLike[str], file: str | os.PathLike[str]) -> int:
     """
     from outcast.analysis import export as packets
     from outcast.analysis.selection import open_source
-    from outcast.records.tables import refusing
 
     path = Path(file)
     if path.suffix != ".pcapng":
@@ -31,5 +30,4 @@ def export(source: str | os.PathLike[str], file: str | os.PathLike[str]) -> int:
     opened = open_source(Path(source))
     if opened.run is None:
         raise ConfigError(f"{source}: is a table alone; captured packets need a run's folder")
-    with refusing(f"{source}: its packets cannot be exported"):
-        return packets.write(opened, opened.run, path)
+    return packets.write(opened, opened.run, path)

@@ -17,7 +17,14 @@ from controllers import slim
 from outcast import __version__, files
 from outcast.cli import shared, terminal
 from outcast.emulation.commands import leave_working_folder
-from outcast.errors import ConfigError, FeatureMissingError, OutcastError, StoppedError, shortened
+from outcast.errors import (
+    ConfigError,
+    FeatureMissingError,
+    InputError,
+    OutcastError,
+    StoppedError,
+    shortened,
+)
 
 PROJECT = "outcast-testbed"
 """pip calls this program so; `outcast` on the Python package index is another one."""
@@ -184,6 +191,11 @@ def invoke(argv: list[str] | None = None, on_verb: Callable[[], None] | None = N
         # The machine is at fault, not the program: a full disk, a folder without permission.
         _complain(_machine_fault(error))
         return OutcastError.exit_status
+    except Exception as error:
+        if not type(error).__module__.startswith("polars"):
+            raise
+        _complain(f"a table cannot be read: {str(error).partition(chr(10))[0]}")
+        return InputError.exit_status
 
 
 def _library_fault(error: Exception) -> str:

@@ -67,7 +67,6 @@ def command(source: Path, selection: Selection, whole: bool, form: str, **option
     from dataclasses import replace
 
     from outcast.analysis.selection import open_source
-    from outcast.records.tables import refusing
     from outcast.view.terminal import blackouts, listing
 
     selection = replace(selection, whole=whole)
@@ -82,8 +81,7 @@ def command(source: Path, selection: Selection, whole: bool, form: str, **option
         terminal.echo_lines(blackouts.lines(open_source(source), selection, form))
     elif packet is not None:
         _require_folder(source, "--packet", "captures")
-        with refusing(f"{source}: packet {packet} cannot be read"):
-            text = listing.detail(source, packet)
+        text = listing.detail(source, packet)
         terminal.echo(text)
     elif png is not None:
         _draw(source, selection, png)

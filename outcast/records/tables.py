@@ -6,8 +6,6 @@ name a meaning: a pattern, the home folder or a column. It would return another 
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,17 +104,8 @@ def write_blocks(path: Path, height: int, block: Callable[[slice], pl.DataFrame]
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-MOST_EXPANSION = 1000
-"""How many bytes of values one byte of a file may expand to. Ten is usual."""
-_ALWAYS_BYTES = 1 << 30
-_VALUE_BYTES = 8
-
-
 def read_table(path: Path) -> pl.DataFrame:
-    """Reads a whole table.
-
-    Raises InputError as `scan_table` does, and if the table is broken.
-    """
+    """Reads a whole table. Raises InputError as `scan_table` does."""
     table = scan_table(path)
     with refusing(f"{path}: cannot be read as a table"):
         return table.collect()
@@ -125,81 +114,30 @@ def read_table(path: Path) -> pl.DataFrame:
 def scan_table(path: Path) -> pl.LazyFrame:
     """Opens a table that is read when it is used: CSV if its name ends in .csv, else Parquet.
 
-    Raises InputError: it is missing, is no table, or would expand far beyond its size.
+    Raises InputError: it is missing, or is no table.
     """
     with refusing(f"{path}: cannot be read as a table"):
-        with handed_in.opened(path) as stream:
-            size = os.fstat(stream.fileno()).st_size
+        handed_in.opened(path).close()
         # An absolute path, because polars takes a leading `~` for the home folder.
         whole = path.absolute()
         if path.suffix == ".csv":
             return pl.scan_csv(whole, glob=False)
         table = pl.scan_parquet(whole, glob=False, hive_partitioning=False)
-        needed = _value_bytes(table)
-        if needed > max(_ALWAYS_BYTES, MOST_EXPANSION * size):
-            raise InputError(
-                f"{path}: {size} bytes that stand for {needed}; allowed is a factor of "
-                f"{MOST_EXPANSION}"
-            )
+        table.collect_schema()
         return table
-
-
-def _value_bytes(table: pl.LazyFrame) -> int:
-    rows: int = table.select(pl.len()).collect().item()
-    return rows * len(table.collect_schema()) * _VALUE_BYTES
-
-
-BROKEN = (
-    *(ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError),
-    *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
-)
-"""Code raises these on a table or a record whose content is not as declared."""
 
 
 @contextmanager
 def refusing(what: str, remedy: str = "") -> Iterator[None]:
-    """Turns errors from tables and records that were handed in into InputError.
-
-    Such a file can be whole and yet lack a column, or hold text where numbers are needed.
-    """
+    """Turns errors from a table into InputError: it may be broken, or lack a column."""
     try:
-        with _panics_untold():
-            yield
-    except InputError:
-        raise
+        yield
     except FileNotFoundError as error:
-        name = error.filename or what
-        raise InputError(f"{name}: there is no such file{remedy}") from error
-    except BROKEN as error:
+        raise InputError(f"{error.filename or what}: there is no such file{remedy}") from error
+    except (LookupError, OSError, ValueError, *_OF_POLARS) as error:
         first = (str(error).splitlines() or [""])[0]
-        told = isinstance(error, (OSError, pl.exceptions.PolarsError))
-        why = first if told else f"{type(error).__name__}: {first}"
-        raise InputError(f"{what}: {why}{remedy}") from error
+        raise InputError(f"{what}: {first}{remedy}") from error
 
 
-@contextmanager
-def _panics_untold() -> Iterator[None]:
-    """Keeps the stack that polars prints for a broken file off standard error."""
-    # Only the main thread swaps the descriptor, because two threads could restore it out of order.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    try:
-        outside = os.dup(2)
-    except OSError:  # standard error is closed
-        yield
-        return
-    with os.fdopen(os.memfd_create("stderr"), "r+b", buffering=0) as kept:
-        panicked = False
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield
-        except pl.exceptions.PanicException:
-            panicked = True
-            raise
-        finally:
-            os.dup2(outside, 2)
-            os.close(outside)
-            kept.seek(0)
-            if not panicked and (told := kept.read()):
-                os.write(2, told)
+_OF_POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+"""A panic is no Exception."""

@@ -25,7 +25,7 @@ from outcast.errors import InputError
 from outcast.experiment import Experiment, Sweep
 from outcast.records.run import Run
 from outcast.records.summary import Summary
-from outcast.records.tables import read_table, refusing, write_table
+from outcast.records.tables import read_table, write_table
 from outcast.sweep.points import Point, as_text, points, swept_keys
 from outcast.sweep.store import SweepDirectory
 
@@ -110,13 +110,12 @@ def build(directory: SweepDirectory, names: Collection[str] | None = None) -> Da
             head |= _of_queue(point.settings.get("queue"), whole)
         rows.append({**head, **dict(_flattened(run.summary))})
         flows.append(_flow_rows(run.table("flows"), head, types))
-    with refusing(f"{directory.path}: its results cannot be put into one table"):
-        return Dataset(
-            keys=tuple(keys),
-            planned=len(planned),
-            runs=_frame(rows, types),
-            flows=pl.concat(flows, how="diagonal_relaxed") if flows else pl.DataFrame(),
-        )
+    return Dataset(
+        keys=tuple(keys),
+        planned=len(planned),
+        runs=_frame(rows, types),
+        flows=pl.concat(flows, how="diagonal_relaxed") if flows else pl.DataFrame(),
+    )
 
 
 def planned_points(directory: SweepDirectory) -> list[Point]:

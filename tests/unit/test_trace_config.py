@@ -2,19 +2,18 @@
 
 import json
 
-import polars as pl
 import pytest
 
 import configs
 from outcast import experiment
-from outcast.analysis.trace.events import OF_SENDERS, read_events
+from outcast.analysis.trace.events import read_events
 from outcast.engines.realtime import RealtimeEngine
 from outcast.errors import ConfigError, FeatureMissingError, InputError
 from outcast.plan import stored
 from outcast.plan.make import make_plan
 from outcast.plan.planned import Planned
 from outcast.records.run_directory import RunDirectory, write_record
-from outcast.records.trace import Formats, Statistics, Traced, table_name
+from outcast.records.trace import Formats, Statistics, Traced
 from tests.golden.run_directory import make_run
 
 EVENTS = "trace={events: [tcp:tcp_probe, skb:kfree_skb]}"
@@ -96,12 +95,3 @@ def test_a_run_without_events_says_how_to_record_them(run):
     ran_in(run, "realtime")
     assert refusal(run).endswith("allowed are runs of the virtual engine")
     assert "no manifest.json" in refusal(RunDirectory(run.path / "nowhere"))
-
-
-def test_a_table_with_other_columns_is_refused(run):
-    run.trace.mkdir()
-    write_record(run.traced, Traced(outcast="0", events=dict.fromkeys(OF_SENDERS, 1)))
-    for event in OF_SENDERS:
-        path = run.trace / f"{table_name(event)}.parquet"
-        pl.DataFrame({"t_ns": [1]}).write_parquet(path)
-    assert 'cannot be read as a table of events: unable to find column "order"' in refusal(run)

@@ -15,7 +15,7 @@ from outcast.analysis.trace.events import SOCKET, TcpEvents, read_events, record
 from outcast.plan.addresses import ipv4_of
 from outcast.records.run_directory import RunDirectory
 from outcast.records.sender_tables import write_sender_table
-from outcast.records.tables import read_table, refusing
+from outcast.records.tables import read_table
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,19 @@ class Traced:
 def read_traced(directory: RunDirectory) -> Traced:
     """Reads a run's events, for which packets.parquet has to be there. Raises InputError."""
     every = read_events(directory)
-    with refusing(f"{directory.trace}: its tables of events cannot be read"):
-        manifest = directory.read_manifest()
-        if "kfree_skb" in every.tables:
-            sources = {ipv4_of(record.src_ip): record.src for record in manifest.flows}
-            host_of = sources | {ipv4_of(record.dst_ip): record.dst for record in manifest.flows}
-            drops = drop_table(every, host_of)
-        else:
-            packets = read_table(directory.path / "packets.parquet")
-            drops = drops_of_packets(packets, manifest.traffic.t_start_ns)
-        senders = every.of_senders(manifest)
-        again = pl.concat(
-            [retransmission_table(senders, drops), synack_rows(every)], how="diagonal_relaxed"
-        ).sort("order")
-        return Traced(every, senders, drops, again)
+    manifest = directory.read_manifest()
+    if "kfree_skb" in every.tables:
+        sources = {ipv4_of(record.src_ip): record.src for record in manifest.flows}
+        host_of = sources | {ipv4_of(record.dst_ip): record.dst for record in manifest.flows}
+        drops = drop_table(every, host_of)
+    else:
+        packets = read_table(directory.path / "packets.parquet")
+        drops = drops_of_packets(packets, manifest.traffic.t_start_ns)
+    senders = every.of_senders(manifest)
+    again = pl.concat(
+        [retransmission_table(senders, drops), synack_rows(every)], how="diagonal_relaxed"
+    ).sort("order")
+    return Traced(every, senders, drops, again)
 
 
 def write(directory: RunDirectory) -> bool:
@@ -55,9 +54,8 @@ def write(directory: RunDirectory) -> bool:
     if not recorded(directory):
         return False
     traced = read_traced(directory)
-    with refusing(f"{directory.trace}: its tables of events cannot be read"):
-        ports = {record.flow: record.sport for record in directory.read_manifest().flows}
-        series = of_flows(series_table(traced.senders), ports)
+    ports = {record.flow: record.sport for record in directory.read_manifest().flows}
+    series = of_flows(series_table(traced.senders), ports)
     tables = {"tcp": series, "retransmissions": traced.again, "drops": traced.drops}
     for name, table in tables.items():
         write_sender_table(directory.trace, name, table)

@@ -24,7 +24,7 @@ from outcast.errors import InputError, UntrustedError
 from outcast.plan import addresses
 from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.sender_tables import COLUMNS, VERSION, column_name
-from outcast.records.tables import PartsWriter, refusing
+from outcast.records.tables import PartsWriter
 from outcast.records.trace import Formats, Traced, table_name
 
 _PARTS_FOLDER = ".parts"
@@ -49,8 +49,7 @@ def write_events(directory: RunDirectory) -> Traced | None:
     """
     if not directory.trace_events.exists():
         return None
-    with refusing(f"{directory.path}: its events do not fit its records"):
-        return _write_events(directory, directory.read_trace_formats())
+    return _write_events(directory, directory.read_trace_formats())
 
 
 def _write_events(directory: RunDirectory, formats: Formats) -> Traced | None:
