@@ -9,7 +9,7 @@ from typing import Literal
 
 from outcast.errors import InputError
 from outcast.files import sha256
-from outcast.records import kept_captures, trace, verify
+from outcast.records import kept_captures, trace
 from outcast.records.run_directory import Manifest, RunDirectory
 
 Captures = Literal["keep", "hashes"]
@@ -71,12 +71,12 @@ def collect(
     return Contents(directory, manifest.model_copy(update={"files": files}), left_out)
 
 
-def require_unchanged(directory: RunDirectory) -> verify.Differences:
+def require_unchanged(directory: RunDirectory) -> kept_captures.Differences:
     """What differs from a run's manifest. Raises InputError if what it wrote changed or is missing.
 
     Tables, figures and pages may have changed, because other verbs make them again.
     """
-    differences = verify.differences(directory, directory.read_manifest())
+    differences = kept_captures.differences(directory, directory.read_manifest())
     for names, what in (
         (differences.changed, "changed after the run"),
         (differences.missing, "missing"),

@@ -16,7 +16,7 @@ from outcast.assignment import answers
 from outcast.assignment.graded import Graded
 from outcast.assignment.question_kind import Marked, State
 from outcast.errors import ConfigError, InputError
-from outcast.records.spreadsheets import csv_text
+from outcast.records.tables import csv_text
 from outcast.view.terminal import console
 
 

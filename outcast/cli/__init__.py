@@ -17,14 +17,7 @@ from controllers import slim
 from outcast import __version__, files
 from outcast.cli import shared, terminal
 from outcast.emulation.commands import leave_working_folder
-from outcast.errors import (
-    ConfigError,
-    FeatureMissingError,
-    InputError,
-    OutcastError,
-    StoppedError,
-    shortened,
-)
+from outcast.errors import ConfigError, FeatureMissingError, OutcastError, StoppedError, shortened
 
 PROJECT = "outcast-testbed"
 """pip calls this program so; `outcast` on the Python package index is another one."""
@@ -195,7 +188,7 @@ def invoke(argv: list[str] | None = None, on_verb: Callable[[], None] | None = N
         if not type(error).__module__.startswith("polars"):
             raise
         _complain(f"a table cannot be read: {str(error).partition(chr(10))[0]}")
-        return InputError.exit_status
+        return ConfigError.exit_status
 
 
 def _library_fault(error: Exception) -> str:

@@ -236,8 +236,7 @@ def grade(
     if by_hand is not None:
         _write(class_, graded, finished, by_hand)
     _print(class_, finished, form)
-    rejected = [each.place for each in finished if each.verdict == "rejected"]
-    if rejected:
+    if rejected := [each.place for each in finished if each.verdict == "rejected"]:
         raise UntrustedError(f"rejected: {', '.join(rejected)}")
 
 
@@ -250,10 +249,7 @@ def _write(
 
     given = gradebook.read_by_hand(by_hand)
     if waiting := gradebook.write_by_hand(by_hand, gradebook.counting(graded), given):
-        shared.note(
-            f"{waiting} answers wait for points in {by_hand}; fill them in, and grade again with "
-            "--resume"
-        )
+        shared.note(f"{waiting} answers wait for points in {by_hand}; then grade with --resume")
     if class_.feedback == "none":
         shared.note("no feedback sheets, because class.yaml says `feedback: none`")
         return

@@ -29,8 +29,6 @@ _OF_GLIBC = re.compile(
 )
 """Libraries of glibc itself (libc6 of Debian), which have to be those of its loader."""
 _LISTED = re.compile(r"^\s*(\S+) => (not found|\S+)", re.MULTILINE)
-_VERSION = re.compile(rb"GLIBC_([0-9]+)\.([0-9]+)")
-_LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
 
 
 _INSTEAD = (
@@ -51,14 +49,9 @@ def require(experiment: Experiment, sees: World | None) -> None:
         for path in program.files:
             _require_copyable(path, f"{where}.files")
         _require_program(program, f"{where}.command", sees)
-        of_files = list(elf_files(program.files))
-        needed = [
-            path
-            for file in (of_files if program.libraries else ())
-            for path in needed_by(file, f"{where}.libraries").values()
-        ]
-        if sees is not None and not sees.is_host:
-            require_glibc([*of_files, *needed], f"{where}.files", sees)
+        if program.libraries:
+            for file in elf_files(program.files):
+                needed_by(file, f"{where}.libraries")
 
 
 def require_command(command: Command, sees: World | None) -> None:
@@ -238,25 +231,3 @@ def needed_by(file: Path, where: str) -> dict[str, Path]:
             )
         found[name] = Path(path)
     return found
-
-
-def require_glibc(paths: Sequence[Path], where: str, sees: World) -> None:
-    """Raises FeatureMissingError where a file needs a newer glibc than the guest has."""
-    has = _newest(sees.on_host(_LIBC))
-    for file in elf_files(paths):
-        needs = _newest(file)
-        if needs > has:
-            wanted, there = (".".join(map(str, version)) for version in (needs, has))
-            raise FeatureMissingError(
-                f"{where}: {file.name} needs glibc {wanted}, the guest has {there}; allowed is a "
-                "program that is linked statically or made on an older system, or guest.root: host"
-            )
-
-
-def _newest(file: Path) -> tuple[int, int]:
-    """The newest version of glibc's symbols that a file names; (0, 0) if it names none."""
-    try:
-        found = _VERSION.findall(file.read_bytes())
-    except OSError:
-        return 0, 0
-    return max(((int(major), int(minor)) for major, minor in found), default=(0, 0))

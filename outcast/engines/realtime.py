@@ -14,7 +14,6 @@ import re
 import secrets
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -262,30 +261,18 @@ def _alone() -> Iterator[None]:
 
 
 def _scratch_place() -> Path:
-    """A folder for temporary files in which no other user can exchange what root makes.
-
-    Raises FeatureMissingError: programs can run from no such folder.
-    """
+    """A folder for root's temporary programs. Raises FeatureMissingError: none can run from any."""
     tried = []
     for place in dict.fromkeys([Path(tempfile.gettempdir()), *_SCRATCH_PLACES]):
         if re.search(r"[\s:]", str(place)):
             # The dynamic linker ends a library's name at these characters (ld.so(8), LD_PRELOAD).
             tried.append(f"{str(place)!r} holds a space or a colon")
-            continue
-        try:
-            status, mounted = place.stat(), os.statvfs(place)
-        except OSError:
-            continue
-        others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        others_rename = others_write and not status.st_mode & stat.S_ISVTX
-        if status.st_uid != os.geteuid() or others_rename:
-            tried.append(f"others can change {place}")
-        elif mounted.f_flag & (os.ST_NOEXEC | os.ST_RDONLY):
-            tried.append(f"{place} is mounted noexec or read-only")
+        elif not place.is_dir() or os.statvfs(place).f_flag & (os.ST_NOEXEC | os.ST_RDONLY):
+            tried.append(f"{place} is missing, or is mounted noexec or read-only")
         else:
             return place
     raise FeatureMissingError(
-        f"no folder for root's temporary programs: {', '.join(tried)}; set TMPDIR to one of root's"
+        f"no folder for root's temporary programs: {', '.join(tried)}; set TMPDIR to one"
     )
 
 

@@ -232,12 +232,6 @@ class Run:
         kind = self.summary.group_by
         summaries = self.summary.grouped(kind)
         planned = self.manifest.groups.get(kind, {})
-        missing = next((label for label in planned if label not in summaries), None)
-        if missing is not None:
-            raise InputError(
-                f"{self.directory.summary}: groups: has no {kind} {missing!r}, which manifest.json "
-                f"has; `outcast analyze {self.directory.path}` writes it anew"
-            )
         return tuple(
             FlowsOfGroup(
                 label,

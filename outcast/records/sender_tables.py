@@ -7,11 +7,12 @@ A field whose name is one of COLUMNS gets a `_` at its end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
+from outcast.records.flows import FlowRecord
 from outcast.records.tables import write_table
 
 VERSION = 1
@@ -139,3 +140,16 @@ def write_sender_table(folder: Path, name: str, frame: pl.DataFrame) -> None:
 def column_name(field: str) -> str:
     """The column of a field of an event."""
     return f"{field}_" if field in COLUMNS else field
+
+
+def while_active(samples: pl.DataFrame, flows: Sequence[FlowRecord]) -> pl.DataFrame:
+    """The samples of each flow from its planned start until its last one with data.
+
+    A socket is there before its flow starts, since it connects early, and may stay after it. Then
+    it shows its last values, which are those of the handshake before the start.
+    """
+    starts_ns = {flow.flow: flow.start_ns for flow in flows}
+    start_ns = pl.col("flow").replace_strict(starts_ns, default=None, return_dtype=pl.Int64)
+    has_data = (pl.col("unacked") > 0) | (pl.col("notsent_bytes").fill_null(0) > 0)
+    last_ns = pl.when(has_data).then("t").max().over("flow")
+    return samples.filter(pl.col("t").is_between(start_ns, last_ns))

@@ -17,7 +17,7 @@ from outcast.analysis.measure import flows as of_flows
 from outcast.analysis.statistics import UNLIMITED, Limits
 from outcast.errors import ConfigError
 from outcast.records.run import Run
-from outcast.records.socket_samples import while_active
+from outcast.records.sender_tables import while_active
 from outcast.records.summary import ClassSummary, GroupSummary, Summary, Window
 from outcast.reproduce import drop_measures, intervals
 from outcast.reproduce.claims import Measure

@@ -16,7 +16,7 @@ from rich.text import Text
 from outcast import quantities, units
 from outcast.analysis.statistics import Interval
 from outcast.experiment import Experiment
-from outcast.records.spreadsheets import csv_text
+from outcast.records.tables import csv_text
 from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Cell, Group
 from outcast.sweep.points import as_text

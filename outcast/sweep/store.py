@@ -33,9 +33,8 @@ from outcast.experiment.engine import EngineChoice, candidates
 from outcast.experiment.parts import with_files
 from outcast.files import sha256, write_json, write_text
 from outcast.networks import resolve as networks
-from outcast.records import verify
 from outcast.records.counters import CaptureRecord
-from outcast.records.kept_captures import COMPRESSED
+from outcast.records.kept_captures import COMPRESSED, differences
 from outcast.records.run_directory import Place, RunDirectory
 from outcast.sweep import own_files
 from outcast.sweep.own_files import OwnFiles
@@ -155,11 +154,11 @@ def problem(directory: RunDirectory) -> str | None:
     Every file that the manifest names must be there and have its hash.
     """
     try:
-        differences = verify.differences(directory, directory.read_manifest())
+        found = differences(directory, directory.read_manifest())
     except InputError as error:
         return str(error)
-    wrong = dict.fromkeys(differences.missing, "missing")
-    wrong |= dict.fromkeys(differences.changed, "not as it was when the run ended")
+    wrong = dict.fromkeys(found.missing, "missing")
+    wrong |= dict.fromkeys(found.changed, "not as it was when the run ended")
     return next((f"{directory.path / name}: {why}" for name, why in wrong.items()), None)
 
 

@@ -21,7 +21,7 @@ from outcast.assignment.grade import Bounds, grade
 from outcast.assignment.graded import Evidence, Graded
 from outcast.assignment.question_kind import Marked
 from outcast.errors import ConfigError, InputError
-from outcast.records.spreadsheets import csv_text
+from outcast.records.tables import csv_text
 from tests.golden import handed_class as golden
 
 ANA = Graded(

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from outcast import handed_in
 from outcast.errors import InputError
-from outcast.records import verify
+from outcast.records import kept_captures
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.records.summary import Summary
 from tests.golden.run_directory import analysed_run
@@ -79,11 +79,11 @@ def test_a_newer_plan_is_refused_before_a_table_is_written(run, verb):
 
 def test_files_are_compared_with_the_manifest(run):
     manifest = run.read_manifest()
-    assert verify.differences(run, manifest) == verify.Differences((), (), ())
+    assert kept_captures.differences(run, manifest) == kept_captures.Differences((), (), ())
     run.summary.write_text("{}")
     run.counters.unlink()
     (run.captures / "more.pcap").write_bytes(b"")
-    assert verify.differences(run, manifest) == verify.Differences(
+    assert kept_captures.differences(run, manifest) == kept_captures.Differences(
         changed=("summary.json",), missing=("counters.json",), added=("captures/more.pcap",)
     )
     assert "plan.json" in manifest.files

@@ -1,16 +1,14 @@
-"""Shared libraries of programs' files: found by ldd, copied beside them, and glibc's version."""
+"""Shared libraries of programs' files: found by ldd, copied beside them."""
 
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from outcast import experiment
 from outcast.engines import programs
-from outcast.engines.guest import world
-from outcast.errors import ConfigError, FeatureMissingError
+from outcast.errors import ConfigError
 from outcast.records.run_directory import RunDirectory
 
 CONFIG = """
@@ -63,19 +61,3 @@ def test_a_library_that_is_not_there_is_named(tmp_path):
     (tmp_path / "libgreeting.so.1").unlink()
     with pytest.raises(ConfigError, match=r"^x: greet needs libgreeting\.so\.1, which this"):
         programs.needed_by(made, "x")
-
-
-def test_a_newer_glibc_than_the_guests_is_named(tmp_path):
-    libc = tmp_path / "root/lib/x86_64-linux-gnu/libc.so.6"
-    libc.parent.mkdir(parents=True)
-    libc.write_bytes(b"\x7fELF GLIBC_2.2.5 GLIBC_2.36 GLIBC_PRIVATE")
-    sees = replace(world.of_host(), root=tmp_path / "root", python="/usr/bin/python3")
-    app = tmp_path / "app"
-    app.write_bytes(b"\x7fELF GLIBC_2.36 GLIBC_2.9")
-    programs.require_glibc([app], "programs.0.files", sees)
-    app.write_bytes(b"\x7fELF GLIBC_2.38")
-    with pytest.raises(
-        FeatureMissingError,
-        match=r"^programs\.0\.files: app needs glibc 2\.38, the guest has 2\.36",
-    ):
-        programs.require_glibc([app], "programs.0.files", sees)

@@ -19,7 +19,7 @@ from outcast.netlink import encode as attribute
 from outcast.records.flows import FlowRecord
 from outcast.records.queue_statistics import read_message, statistics
 from outcast.records.samples import Sample, SamplesWriter
-from outcast.records.socket_samples import while_active
+from outcast.records.sender_tables import while_active
 from tests import records
 
 

@@ -22,7 +22,7 @@ from outcast.experiment.queues import WITH_CLASSES
 from outcast.records.counters import HostCounters
 from outcast.records.flows import FlowRecord, QueueRecord
 from outcast.records.port_summaries import NoiseSummary
-from outcast.records.socket_samples import while_active
+from outcast.records.sender_tables import while_active
 from outcast.records.summary import LimitSummary, SynchronisationSummary
 from outcast.units import format_rate
 

@@ -14,7 +14,7 @@ from outcast.analysis.compiled import Array
 from outcast.plan.grouping import controls, title
 from outcast.records.flows import FlowRecord
 from outcast.records.run import Run
-from outcast.records.socket_samples import while_active
+from outcast.records.sender_tables import while_active
 from outcast.view import sender_series
 from outcast.view.figures.parts import Line, draw_lines, shown_groups
 from outcast.view.figures.style import heading, name_ticks, new
