@@ -24,7 +24,7 @@ from outcast.assignment.folder import (
     Identity,
     Key,
     Word,
-    make_folder,
+    fill,
     new_folder,
 )
 from outcast.errors import ConfigError
@@ -128,14 +128,13 @@ class Class:
                     f"{self.handed_out(student).path}: exists, because {student} was handed a "
                     "folder already; remove it to make it anew"
                 )
-        made: list[Folder] = []
         for student in students:
-            target = self.handed_out(student).path
-            made.append(make_folder(target, self.issued(student), self.exercise))
+            with new_folder(self.handed_out(student).path) as partial:
+                fill(partial, self.issued(student), self.exercise)
             listed = dict.fromkeys((*self.students, student))
             _write(self.path, self._file.model_copy(update={"students": tuple(listed)}))
             del self.__dict__["_file"]
-        return made
+        return [self.handed_out(student) for student in students]
 
 
 def new_class(

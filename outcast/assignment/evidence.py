@@ -12,11 +12,12 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from outcast import experiment
 from outcast.api import making
 from outcast.assignment.exercise import ALWAYS_FREE, RunTask
+from outcast.assignment.folder import Folder
 from outcast.assignment.graded import COUNTING, Evidence, RunState
 from outcast.assignment.question_kind import GAP
 from outcast.errors import ConfigError, InputError, OutcastError, ReplayError
@@ -106,25 +107,18 @@ class Guest:
         return making.execute(Planned(config), target, progress=False, draw=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """The outcome of a replay. `reason` is empty if the runs are equal."""
+def compare(submitted: RunDirectory, fresh: RunDirectory) -> tuple[RunState, list[str]]:
+    """Compares a run that was handed in with the run that was made again; its state, and why.
 
-    state: Literal["equal", "different", "impossible"]
-    reason: str = ""
-
-
-def compare(submitted: RunDirectory, fresh: RunDirectory) -> Replayed:
-    """Compares a run that was handed in with the run that was made again.
-
-    A difference counts only if all programs have the same versions. With another guest or another
-    version of a program a difference proves nothing, so the replay is called impossible.
+    With another guest or another version of a program a difference proves nothing.
     """
     wrong = _difference(submitted, fresh)
     if not wrong:
-        return Replayed("equal")
+        return "genuine", []
     elsewhere = _environment(submitted.read_manifest(), fresh.read_manifest())
-    return Replayed("impossible", elsewhere) if elsewhere else Replayed("different", wrong)
+    if not elsewhere:
+        return "forged", [wrong]
+    return "consistent", [f"{elsewhere}; answers are compared with the run as it comes out here"]
 
 
 def _difference(submitted: RunDirectory, fresh: RunDirectory) -> str:
@@ -177,14 +171,6 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
-    """A student's submission of one run. Of its files only hashes count, in the manifest."""
-
-    config: Path
-    directory: RunDirectory
-
-
-@dataclass(frozen=True, slots=True)
 class Examined:
     """One run after it was examined.
 
@@ -214,9 +200,9 @@ def as_asked(run: Asked, actual: Experiment, always: frozenset[str]) -> Experime
     return run.experiment.model_copy(update=chosen)
 
 
-def examine(handed: Handed, run: Asked, runner: Runner, scratch: Path) -> Examined:
-    """Checks one run in every way."""
-    directory = handed.directory
+def examine(folder: Folder, run: Asked, runner: Runner, scratch: Path) -> Examined:
+    """Checks one run of a submission. Of its files only hashes count, in the manifest."""
+    directory = folder.run(run.name)
     if not directory.path.is_dir():
         return Examined(Evidence(run.name, "missing", (f"runs/{run.name}: there is no run",)))
     evidence = Evidence(run.name, "consistent")
@@ -230,24 +216,13 @@ def examine(handed: Handed, run: Asked, runner: Runner, scratch: Path) -> Examin
     except (OutcastError, OSError) as error:
         return _ended(evidence, "forged", _told(error, directory))
     try:
-        config = experiment.load(handed.config, own_folder=handed.config.parent.parent)
+        config = experiment.load(folder.config(run.task), own_folder=folder.path)
         if not wrong and not same(config, run_config):
             wrong.append(f"configs/{run.name}.yaml has changed since the run was made")
     except OutcastError as error:
-        wrong.append(str(error).replace(f"{handed.config.parent.parent}/", ""))
+        wrong.append(str(error).replace(f"{folder.path}/", ""))
     if wrong:
         return _ended(evidence, "other", *wrong)
-    return _replayed(evidence, handed, run, run_config, runner, scratch)
-
-
-def _replayed(
-    evidence: Evidence,
-    handed: Handed,
-    run: Asked,
-    run_config: Experiment,
-    runner: Runner,
-    scratch: Path,
-) -> Examined:
     try:
         strict = as_asked(run, run_config, frozenset())
         as_recorded = as_asked(run, run_config, ALWAYS_FREE)
@@ -262,18 +237,15 @@ def _replayed(
     except OutcastError as error:
         return _ended(evidence, "unchecked", f"could not be made again: {error}")
     try:
-        outcome = compare(handed.directory, fresh)
+        state, reasons = compare(directory, fresh)
     except (OutcastError, OSError) as error:
-        return _ended(evidence, "forged", _told(error, handed.directory))
-    if outcome.state == "different":
-        return _ended(evidence, "forged", outcome.reason)
+        return _ended(evidence, "forged", _told(error, directory))
+    if state == "forged":
+        return _ended(evidence, state, *reasons)
     capture = Run(truth).summary.capture
     if not capture.trusted:
         return _ended(evidence, "disagreeing", *capture.reasons)
-    if outcome.state == "equal":
-        return Examined(_with(evidence, "genuine"), truth, strict)
-    reason = f"{outcome.reason}; answers are compared with the run as it comes out here"
-    return Examined(_with(evidence, "consistent", reason), truth, strict)
+    return Examined(_with(evidence, state, *reasons), truth, strict)
 
 
 def _measured(experiment: Experiment) -> tuple[object, ...]:

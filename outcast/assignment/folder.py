@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import yaml
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError
@@ -51,7 +51,7 @@ class Identity(Part):
     )
     seed: int = Field(ge=1, le=10**9, description="decides what is random in the student's runs")
     feedback: Annotated[str, StringConstraints(max_length=20)] = Field(
-        description="what the teacher lets students see, see `classes.FEEDBACK`"
+        description="what the teacher lets students see, `none` or `points`"
     )
     ticket: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] = Field(
         description="the key's HMAC of all of these; only who has the key can make it"
@@ -192,34 +192,17 @@ class Folder:
         """The exercise that the student was asked. Raises InputError as `identity` does."""
         return self._as(Handout)
 
-    def _tree(self) -> Any:
+    def _as(self, model: type[_Model]) -> _Model:
         try:
-            return handed_in.read_yaml(self.assignment)
+            return model.model_validate(handed_in.read_yaml(self.assignment))
+        except ValidationError as error:
+            raise InputError(f"{self.assignment}: {handed_in.first_problem(error)}") from None
         except FileNotFoundError:
             of_class = ", such as one below its handout/" * (self.path / "class.yaml").exists()
             raise InputError(
                 f"{self.path}: no {FILE}; allowed is a student's folder that `outcast assignment "
                 f"new` made{of_class}"
             ) from None
-
-    def _as(self, model: type[_Model]) -> _Model:
-        try:
-            return model.model_validate(self._tree())
-        except ValidationError as error:
-            raise InputError(f"{self.assignment}: {handed_in.first_problem(error)}") from None
-
-
-def make_folder(target: Path, identity: Identity, exercise: Exercise) -> Folder:
-    """Makes the folder of one student, whole or not at all.
-
-    Nothing of the solution, of the answers and of how they are computed goes into it.
-
-    Raises:
-        ConfigError: `target` exists, or cannot be made; or a text of the exercise cannot be filled.
-    """
-    with new_folder(target) as partial:
-        fill(partial, identity, exercise)
-    return Folder(target)
 
 
 @contextlib.contextmanager
@@ -244,7 +227,12 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path, identity: Identity, exercise: Exercise) -> Folder:
-    """Writes all of a student's folder into an empty one. Raises ConfigError as `make_folder`."""
+    """Writes all of a student's folder into an empty one.
+
+    Nothing of the solution, of the answers and of how they are computed goes into it.
+
+    Raises ConfigError: a text of the exercise cannot be filled.
+    """
     texts = _texts(identity, exercise)
     (folder / "configs").mkdir()
     (folder / "runs").mkdir()

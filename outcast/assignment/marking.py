@@ -20,7 +20,7 @@ from outcast import experiment, files, handed_in
 from outcast.assignment import packed
 from outcast.assignment.answers import Answers, read_answers
 from outcast.assignment.classes import Class
-from outcast.assignment.evidence import Asked, Examined, Handed, Runner, examine
+from outcast.assignment.evidence import Asked, Examined, Runner, examine
 from outcast.assignment.exercise import Exercise
 from outcast.assignment.folder import MOST_BYTES, Folder, Identity
 from outcast.assignment.graded import Evidence, Graded, Verdict
@@ -187,8 +187,7 @@ class _Submission:
         run = Asked(name, task, self.exercise.expected(name, self.identity.seed))
         scratch = self.scratch / name
         scratch.mkdir()
-        handed = Handed(self.folder.path / task.config, self.folder.run(name))
-        return examine(handed, run, self.runner, scratch)
+        return examine(self.folder, run, self.runner, scratch)
 
     def _right(self, question: Question, examined: Mapping[str, Examined]) -> Right | None:
         """The right answers; None if the run that they come from does not count."""

@@ -207,7 +207,7 @@ JUDGING = [
         ("evidence: another run", "evidence", "    if wrong:", "    if False:"),
         ("evidence: what the student measures", "evidence",
          "as_asked(run, run_config, frozenset())", "as_asked(run, run_config, ALWAYS_FREE)"),
-        ("evidence: a replay that differs", "evidence", 'if outcome.state == "different":',
+        ("evidence: a replay that differs", "evidence", 'if state == "forged":',
          "if False:"),
         ("evidence: a replay that disagrees", "evidence",
          "capture = Run(truth).summary.capture\n    if not capture.trusted:", "if False:"),
