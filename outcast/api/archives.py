@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +21,6 @@ from outcast.archive import Packed
 from outcast.archive.contents import Captures, require_unchanged
 from outcast.engines import ledger
 from outcast.engines.kernel import cache
-from outcast.engines.kernel.cache import Kernel
 from outcast.engines.root import cache as roots
 from outcast.errors import ConfigError, InputError, OutcastError, without_folder
 from outcast.experiment import Experiment, Trace
@@ -176,58 +175,55 @@ def replay(
                 there, path, target, scratch, runs, jobs, allow_programs, progress
             )
         _require_no_options(path, runs, jobs)
-        kept = target is not None
-        again = Again(target or scratch / "again", allow_programs, progress, kept=kept)
-        how = make_again(RunDirectory(there), str(path), again)
+        how = make_again(
+            RunDirectory(there),
+            str(path),
+            target or scratch / "again",
+            kept=target is not None,
+            allow_programs=allow_programs,
+            progress=progress,
+        )
     differing = () if how.equal else (how.difference,)
     return Replay((path.name,), 1, how.captures, 0, differing, how, target)
 
 
-@dataclass(frozen=True)
-class Again:
-    """How a run is made again, in a new or empty folder.
+def make_again(
+    earlier: RunDirectory,
+    source: str,
+    target: Path,
+    *,
+    kept: bool,
+    allow_programs: bool,
+    progress: bool | None,
+    events: Sequence[str] | None = None,
+    interventions: Interventions | None = None,
+    on_analysed: Callable[[RunDirectory], None] | None = None,
+) -> Explanation:
+    """Makes a run again in a new or empty folder, and compares it with the earlier one.
 
-    Attributes:
-        kept: whether the folder is kept, so that figures and the report are drawn.
-        events: the kernel's events to record; None records those that the run recorded.
-        interventions: what is changed in the run; None makes those of the earlier run again.
-        on_analysed: is called with the new run's folder before figures are drawn.
+    Errors call the earlier run `source`. Of a folder that is kept, figures and the report are
+    drawn. Without `events` and `interventions`, those of the earlier run come again. `on_analysed`
+    is called with the new run's folder before figures are drawn. Raises as `replay`.
     """
-
-    target: Path
-    allow_programs: bool
-    progress: bool | None
-    _: KW_ONLY
-    kept: bool
-    events: Sequence[str] | None = None
-    interventions: Interventions | None = None
-    on_analysed: Callable[[RunDirectory], None] | None = None
-
-
-def make_again(earlier: RunDirectory, source: str, how: Again) -> Explanation:
-    """Makes a run again, and compares it with the earlier one. Errors call that `source`.
-
-    Raises as `replay`.
-    """
-    experiment = replayable(earlier, source, how.allow_programs)
-    if how.events is not None:
-        experiment = experiment.model_copy(update={"trace": Trace(events=tuple(how.events))})
-    planned = Planned(experiment)
+    experiment = replayable(earlier, source, allow_programs)
+    if events is not None:
+        experiment = experiment.model_copy(update={"trace": Trace(events=tuple(events))})
     manifest = earlier.read_manifest()
     if other := other_guest(manifest):
-        note(how.progress, f"{source}: {other}, so the captures may differ")
+        note(progress, f"{source}: {other}, so the captures may differ")
+    kernel = cache.of_sha256(manifest.kernel.get("sha256"))
     try:
         fresh = making.execute(
-            planned,
-            how.target,
-            how.progress,
-            draw=how.kept,
-            kernel=_kernel(manifest),
-            interventions=how.interventions or manifest.interventions,
-            on_analysed=how.on_analysed,
+            Planned(experiment),
+            target,
+            progress,
+            draw=kept,
+            kernel=None if kernel == cache.find() else kernel,
+            interventions=interventions or manifest.interventions,
+            on_analysed=on_analysed,
         )
     except OutcastError as error:
-        if not how.kept:
+        if not kept:
             # What was written up to then is gone when somebody reads this.
             error.args = (without_folder(str(error)), *error.args[1:])
         raise
@@ -293,12 +289,6 @@ def other_guest(manifest: Manifest) -> str:
     if root is not None and made_in not in ("host", root.key):
         return f"made in the root {made_in[:12]}, here is {root.key[:12]}"
     return ""
-
-
-def _kernel(manifest: Manifest) -> Kernel | None:
-    """The kernel to replay a run in; None for the one that a run here would have."""
-    kernel = cache.of_sha256(manifest.kernel.get("sha256"))
-    return None if kernel is None or kernel == cache.find() else kernel
 
 
 def replayable(directory: RunDirectory, where: str, allow_programs: bool) -> Experiment:

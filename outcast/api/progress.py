@@ -48,12 +48,9 @@ def without_line(
 @contextmanager
 def of_sweep(progress: bool | None) -> Iterator[Observer]:
     """Gives an observer of a sweep."""
-    from outcast.sweep.display import Display, Silent
+    from outcast.sweep.display import Display
 
-    if not is_shown(progress):
-        yield Silent()
-        return
-    with Display(PlainConsole(stderr=True)) as display:
+    with Display(PlainConsole(stderr=True, quiet=not is_shown(progress))) as display:
         yield display
 
 

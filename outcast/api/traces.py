@@ -83,9 +83,15 @@ def trace(
     wanted = (*known, *(event for event in names if event not in known))
     with archives.opened(path) as earlier, archives.scratch_folder() as scratch:
         target = scratch / "again" if directory is None else Path(directory)
-        kept = directory is not None
-        again = archives.Again(target, allow_programs, progress, kept=kept, events=wanted)
-        explanation = archives.make_again(earlier, str(source), again)
+        explanation = archives.make_again(
+            earlier,
+            str(source),
+            target,
+            kept=directory is not None,
+            allow_programs=allow_programs,
+            progress=progress,
+            events=wanted,
+        )
         if not explanation.equal:
             shutil.rmtree(target, ignore_errors=True)
             raise UntrustedError(

@@ -103,15 +103,16 @@ def what_if(
         target = _default_folder(path, changes, own) if directory is None else Path(directory)
         if path.resolve() in target.resolve().parents:
             raise ConfigError(f"{target}: is inside the run; allowed is another folder")
-        again = archives.Again(
+        archives.make_again(
+            earlier,
+            str(source),
             target,
-            allow_programs,
-            progress,
             kept=True,
+            allow_programs=allow_programs,
+            progress=progress,
             interventions=changes,
             on_analysed=lambda made: _compare(factual, made, changes, from_ns, str(source)),
         )
-        archives.make_again(earlier, str(source), again)
     made = runs.open_run(target)
     record = made.directory.read_whatif()
     assert record is not None

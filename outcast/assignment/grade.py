@@ -37,7 +37,7 @@ from outcast.emulation.commands import python_module
 from outcast.engines.kernel import cache as kernels
 from outcast.engines.root import cache as roots
 from outcast.errors import InputError
-from outcast.sweep.process import ask_to_end, end, interrupted_by_signals, started
+from outcast.sweep.pool import ask_to_end, end, interrupted_by_signals, started
 
 KEPT = ".grading"
 """The folder of earlier grades in the folder of results."""

@@ -52,16 +52,6 @@ class Display:
         self._shown = counts
 
 
-class Silent:
-    """An observer that shows nothing."""
-
-    def note(self, text: str) -> None:
-        """See Observer."""
-
-    def update(self, progress: Progress, places: int) -> None:
-        """See Observer."""
-
-
 def describe(progress: Progress, eta_s: float | None) -> str:
     """The progress in words: `about 3 min left, 1 failed; running a, b and 2 more`."""
     parts = []

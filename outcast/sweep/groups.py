@@ -232,28 +232,24 @@ COUNTED = {"asked": "analysis.from and to", "all active": "all flows active"}
 """Why the summary of a run covers a part of it, by its `interval`."""
 
 
-WHOLE = {"programs": "programs", "completions": "workloads"}
-"""Columns, besides losses, that are of whole runs whatever the interval is, and their name."""
-
-
 def remarks_on_intervals(frame: pl.DataFrame) -> list[str]:
     """A sentence on the part of runs that numbers are of, and one on trends in it."""
     lines = []
-    present = {part.name.partition(".")[0] for part in frame if part.count()}
-    *others, last = ["losses", *(words for name, words in WHOLE.items() if name in present)]
-    whole = f"{', '.join(others)} and {last} are" if others else f"{last} are"
     if "interval" in frame.columns:
         for kind, why in COUNTED.items():
             parts = frame.filter(pl.col("interval") == kind).select("start_s", "end_s").unique()
             spans = [f"{start:g} to {end:g} s" for start, end in parts.sort(pl.all()).rows()]
             if spans:
                 named = ", ".join(spans[:3]) + (", ..." if len(spans) > 3 else "")
-                lines.append(f"numbers are of {named} of each run ({why}); {whole} of all of it")
+                lines.append(
+                    f"numbers are of {named} of each run ({why}); those of losses, programs and "
+                    "workloads are of all of it"
+                )
     if "stationary" in frame.columns:
-        known = frame["stationary"].drop_nulls()
+        stationary, known = _stationary(frame)
         lines.append(
-            f"stationary: {int(known.sum())} of {known.len()} runs (docs/steady-state.md)"
-            if known.len()
+            f"stationary: {stationary} of {known} runs (docs/steady-state.md)"
+            if known
             else "stationary: not known of any run, as of one with fewer than ten bins "
             "(analysis.bin; docs/steady-state.md)"
         )
@@ -294,10 +290,10 @@ def compare(
 
     Raises ConfigError: as `summarize` does; and if no group is in both sweeps.
     """
-    others = {_identity(at): rows for at, rows in grouped(theirs, by)}
+    others = {tuple(at.items()): rows for at, rows in grouped(theirs, by)}
     groups = []
     for at, rows in grouped(ours, by):
-        other = others.get(_identity(at))
+        other = others.get(tuple(at.items()))
         if other is None:
             continue
         cells = tuple(
@@ -319,7 +315,7 @@ def numbers(frame: pl.DataFrame, name: str, kind: Kind = "mean") -> list[float]:
     column = _column(frame, name, "--value")
     if not column.dtype.is_numeric() and column.dtype != pl.Boolean:
         raise ConfigError(f"--value {name}: holds no numbers")
-    values = [float(value) for value in column.drop_nulls() if float(value) == float(value)]
+    values: list[float] = column.cast(pl.Float64).drop_nulls().drop_nans().to_list()
     if kind == "geometric" and any(value <= 0 for value in values):
         raise ConfigError(f"--value {name}: a geometric mean needs values above zero")
     return values
@@ -354,14 +350,6 @@ def grouped(frame: pl.DataFrame, by: Sequence[str]) -> list[tuple[dict[str, Any]
     return [(dict(zip(keys, at, strict=True)), rows) for at, rows in parts]
 
 
-def _identity(at: dict[str, Any]) -> str:
-    alike = {
-        key: float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        for key, value in at.items()
-    }
-    return json.dumps(alike, sort_keys=True)
-
-
 def _text(value: Any) -> str:
     return json.dumps(value) if isinstance(value, bool) or value is None else str(value)
 
@@ -376,10 +364,10 @@ def _column(frame: pl.DataFrame, key: str, option: str) -> pl.Series:
 
 def _columns_like(frame: pl.DataFrame, key: str) -> str:
     """Suggests columns in place of `key`: the nearest one, those with its last word, or any."""
-    every = f"; --columns lists all {len(frame.columns)}"
+    every = f"--columns lists all {len(frame.columns)}"
     if meant := did_you_mean(key, frame.columns):
-        return f"{every[2:]}{meant}"
+        return f"{every}{meant}"
     word = re.split(r"[._]", key)[-1]
     similar = [name for name in frame.columns if word in re.split(r"[._]", name)]
     names = ", ".join((similar or frame.columns)[:_MOST_COLUMNS_NAMED])
-    return f"{'similar' if similar else 'allowed'} are {names}{every}"
+    return f"{'similar' if similar else 'allowed'} are {names}; {every}"

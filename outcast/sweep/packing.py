@@ -18,11 +18,13 @@ from typing import Annotated
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
-from outcast import archive, handed_in
+from outcast import archive, experiment, handed_in
 from outcast.archive import Packed, Record, contents, zips
 from outcast.errors import InputError, RunError, without_folder
+from outcast.experiment import Sweep
 from outcast.handed_in import plain_files
 from outcast.sweep import dataset, groups, own_files, runner
+from outcast.sweep.points import combinations
 from outcast.sweep.runner import State
 from outcast.sweep.store import SweepDirectory
 
@@ -155,7 +157,10 @@ def _is_large(name: str) -> bool:
 
 def _files_of_all(directory: SweepDirectory, sweep: State) -> list[Path]:
     """The files of the sweep itself, and those of the user's that it names."""
-    own = own_files.of_sweep(sweep.experiment, directory.path)
+    config = experiment.read(directory.config, own_folder=directory.path)
+    settings = combinations(sweep.experiment.sweep or Sweep())
+    points = (config.at_point(each).experiment() for each in settings)
+    own = own_files.of_sweep(sweep.experiment, points, directory.path)
     if own.outside:
         raise InputError(
             f"{directory.path}: a swept value names {own.outside[0]}, which is outside of the "

@@ -112,4 +112,5 @@ def plan_sweep(source: Source, choose: Callable[[Planned], EngineName]) -> Plan:
     topology = whole.topology
     if isinstance(topology, OwnTopology):
         whole = whole.model_copy(update={"topology": topology.built(None, None)})
-    return Plan(whole, tuple(runs), own_files.of_sweep(whole, source.folder), told)
+    own = own_files.of_sweep(whole, (each for each, *_ in checked.values()), source.folder)
+    return Plan(whole, tuple(runs), own, told)

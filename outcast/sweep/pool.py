@@ -1,18 +1,37 @@
-"""Makes runs: the interface of a pool, and the pool of this machine's processes."""
+"""Makes runs: the interface of a pool, and the pool of this machine's processes.
+
+A process makes runs, one after another, and ends when we end, even if we are killed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
+import os
+import signal
+import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from types import FrameType
+from typing import NoReturn, Protocol
 
-from outcast.sweep.process import RunProcess
-from outcast.sweep.task import RUN_BYTES, Ended, Task
+from outcast import files
+from outcast.emulation.commands import leave_working_folder, python_module
+from outcast.engines import ledger
+from outcast.sweep.task import RUN_BYTES, Ended, Failure, Task
 
 STOP_DEADLINE_S = 4.0
 """How long an interrupted run may take to clean up."""
+
+ENDED = "ended.json"
+"""The process writes this into a run's folder, last: the `failure` or null, and if it `stays`."""
+
+_THREAD_SETTINGS = [
+    f"{library}_THREADS" for library in ("POLARS_MAX", "NUMBA_NUM", "OMP_NUM", "OPENBLAS_NUM")
+]
 
 
 class Pool(Protocol):
@@ -38,6 +57,127 @@ class Pool(Protocol):
 
     def stop(self) -> None:
         """Ends all tasks in progress, within seconds."""
+
+
+def started(
+    argv: Sequence[str], folder: Path, threads: int, wrapper: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Starts a process, which ends with this one, even if this one is killed.
+
+    What it says goes to `stderr` in the folder. Its analysis uses `threads` threads.
+    """
+    environment = {**os.environ, **dict.fromkeys(_THREAD_SETTINGS, str(threads))}
+    leave_working_folder(environment)
+    with (folder / "stderr").open("wb") as stderr:
+        return subprocess.Popen(
+            # PR_SET_PDEATHSIG (prctl(2)).
+            ["setpriv", "--pdeathsig", "KILL", *wrapper, *argv],
+            stdin=subprocess.PIPE,
+            stdout=stderr,
+            stderr=stderr,
+            env=environment,
+            # Only we get Ctrl-C, and we pass it on once, in an orderly way.
+            start_new_session=True,
+        )
+
+
+def ask_to_end(popen: subprocess.Popen[bytes]) -> None:
+    """Sends SIGTERM, on which the process removes what it has made."""
+    with contextlib.suppress(ProcessLookupError):
+        popen.send_signal(signal.SIGTERM)
+
+
+def end(popen: subprocess.Popen[bytes], within_s: float) -> None:
+    """Kills a process that does not end by itself, and removes what a killed one has left."""
+    try:
+        popen.wait(within_s)
+    except subprocess.TimeoutExpired:
+        popen.kill()
+        popen.wait()
+    if popen.returncode < 0:
+        ledger.undo_dead()
+
+
+def interrupted_by_signals() -> None:
+    """Treats signals that end a process like Ctrl-C, because the engines then clean up."""
+
+    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+
+
+@dataclass
+class RunProcess:
+    """A process and the task that it was given last; create it with `start`.
+
+    `stays` says whether it takes another task, once `poll` has returned how its task ended.
+    """
+
+    task: Task
+    folder: Path
+    popen: subprocess.Popen[bytes]
+    began: float
+    stays: bool = False
+
+    @classmethod
+    def start(cls, task: Task, folder: Path, threads: int) -> RunProcess:
+        """Starts a process with its first task. Its analysis uses `threads` threads."""
+        folder.mkdir()
+        popen = started(python_module("outcast.sweep.worker"), folder, threads)
+        process = cls(task, folder, popen, time.monotonic())
+        process._tell()
+        return process
+
+    def give(self, task: Task, folder: Path) -> None:
+        """Gives a process that stays its next task."""
+        folder.mkdir()
+        self.task, self.folder = task, folder
+        self.began, self.stays = time.monotonic(), False
+        self._tell()
+
+    def _tell(self) -> None:
+        assert self.popen.stdin is not None
+        line = json.dumps({"folder": str(self.folder), "task": asdict(self.task)})
+        # If it has died, `poll` says so.
+        with contextlib.suppress(BrokenPipeError):
+            self.popen.stdin.write(f"{line}\n".encode())
+            self.popen.stdin.flush()
+
+    def poll(self) -> Ended | None:
+        """Returns how the task ended; None while it goes on."""
+        status = self.popen.poll()
+        try:
+            reply = json.loads((self.folder / ENDED).read_text(encoding="utf-8"))
+            failure = None if reply["failure"] is None else Failure(**reply["failure"])
+            self.stays = bool(reply["stays"])
+        except (OSError, ValueError, TypeError, KeyError):
+            if status is None:
+                return None
+            failure = self._lost(status)
+        return Ended(self.task.name, failure, time.monotonic() - self.began)
+
+    def _lost(self, status: int) -> Failure:
+        said: list[str] = []
+        with contextlib.suppress(OSError):
+            said = (self.folder / "stderr").read_text(errors="replace").splitlines()
+        with contextlib.suppress(OSError):
+            if files.is_full(self.folder):
+                # What the process said is not on the disk either.
+                return Failure("RunError", f"{self.folder}: {os.strerror(errno.ENOSPC)}")
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        if status == -signal.SIGKILL:
+            how += ", as where memory runs out; fewer --jobs take less"
+        last_line = f": {said[-1]}" if said else ""
+        return Failure("ProcessLostError", f"the run's process ended with {how}{last_line}")
+
+    def end(self, deadline: float) -> None:
+        """Waits until `deadline` (by time.monotonic), then kills the process."""
+        assert self.popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.popen.stdin.close()
+        end(self.popen, max(0.0, deadline - time.monotonic()))
 
 
 def available_memory_bytes() -> int:
@@ -116,7 +256,7 @@ class LocalPool:
         deadline = time.monotonic() + STOP_DEADLINE_S
         processes = [*self._running.values(), *self._idle]
         for process in processes:
-            process.ask_to_end()
+            ask_to_end(process.popen)
         for process in processes:
             process.end(deadline)
         self._running.clear()

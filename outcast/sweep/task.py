@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from outcast.errors import ConfigError, OutcastError
+from outcast.errors import OutcastError
 from outcast.experiment import Experiment
 from outcast.experiment.engine import EngineName, properties
 from outcast.plan.model import Plan
@@ -106,10 +106,7 @@ class Ended:
 
 
 def load_executor(name: str) -> Executor:
-    """The function that `module:function` names. Raises ConfigError if it does not exist."""
+    """The function that `module:function` names."""
     module, _, function = name.partition(":")
-    try:
-        executor: Executor = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{name}: no such executor: {error}") from None
+    executor: Executor = getattr(importlib.import_module(module), function)
     return executor

@@ -24,7 +24,7 @@ from outcast.files import write_json
 from outcast.plan.planned import Planned
 from outcast.records.interventions import Interventions
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep.process import ENDED, interrupted_by_signals
+from outcast.sweep.pool import ENDED, interrupted_by_signals
 from outcast.sweep.store import RESULT, reduce
 from outcast.sweep.task import Failure, Task, load_executor
 

@@ -20,8 +20,7 @@ from outcast.engines.ledger import ProcessMark
 from outcast.errors import BusyError, ConfigError
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dataset, plan, runner
-from outcast.sweep.pool import LocalPool
-from outcast.sweep.process import RunProcess
+from outcast.sweep.pool import LocalPool, RunProcess
 from outcast.sweep.runner import Result
 from outcast.sweep.scheduler import Limits, Progress
 from outcast.sweep.store import SweepDirectory, locked, other_key, problem

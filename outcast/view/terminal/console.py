@@ -20,8 +20,8 @@ from outcast.view.listings import Listing
 class PlainConsole(Console):
     """A console without markup whose texts pass through `printable`. Only styles set colours."""
 
-    def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, markup=False, highlight=False)
+    def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
+        super().__init__(stderr=stderr, quiet=quiet, markup=False, highlight=False)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
