@@ -99,13 +99,6 @@ def is_full(folder: Path) -> bool:
 _LEAST_ROOM_BYTES = 64 << 10
 
 
-def not_made(target: Path, partial: Path, error: OSError) -> str:
-    """One line on a folder that could not be made; `partial` is its name until it is complete."""
-    what = describe(error).replace(str(partial), str(target)).removeprefix(f"{partial.name}: ")
-    where = "" if what.startswith(str(target)) else f"{target}: "
-    return f"{where}{what}; allowed is a new folder of yours"
-
-
 def named(error: Exception, path: Path) -> OSError | None:
     """An error of the system, with the file that it is about; None for any other error."""
     if isinstance(error, OSError) and error.filename is not None:

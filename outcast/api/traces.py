@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from outcast import files, handed_in
+from outcast import files
 from outcast.analysis.trace.events import EVENTS as OF_WHY
 from outcast.api import archives, runs
 from outcast.errors import ConfigError, UntrustedError
@@ -133,17 +133,10 @@ def _checked(events: tuple[str, ...]) -> tuple[str, ...]:
 def _put_in_place(made: Path, target: Path) -> None:
     """Copies a folder of tables to its place, whole or not at all. Raises OSError."""
     beside = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    before = target.with_name(f".{target.name}.{os.getpid()}.before")
     try:
-        files.make_folders(beside)
-        for path in handed_in.plain_files(made):
-            with path.open("rb") as source, files.writing(beside / path.name) as copy:
-                shutil.copyfileobj(source, copy)
-        if target.exists():
-            target.rename(before)
+        shutil.copytree(made, beside)
+        files.hand_over(beside)
+        shutil.rmtree(target, ignore_errors=True)
         beside.rename(target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-        if before.exists() and not target.exists():
-            before.rename(target)
-        shutil.rmtree(before, ignore_errors=True)

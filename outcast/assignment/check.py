@@ -5,7 +5,6 @@ It compares nothing with right answers, because a student's folder has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from outcast import experiment
@@ -14,7 +13,6 @@ from outcast.assignment import answers, evidence
 from outcast.assignment.exercise import gap_lines
 from outcast.assignment.folder import Folder, Handout
 from outcast.assignment.question_kind import GAP
-from outcast.assignment.questions import Effect
 from outcast.errors import OutcastError
 from outcast.experiment import Experiment
 from outcast.handed_in import MOST_YAML_BYTES, read_text
@@ -35,18 +33,13 @@ def check(folder: Folder) -> Checked:
     told = answers.read_answers(folder.path, handout.questions)
     missing: list[str] = []
     doubtful: list[str] = []
-    configs: dict[str, Experiment] = {}
     for run in handout.runs:
         wrong, config = _of_config(folder, handout, run)
         missing += wrong
-        if config is not None:
-            configs[run] = config
         absent, broken = _of_run(folder, handout, run, config)
         missing += absent
         doubtful += broken
-    missing += _without_remedy(handout, configs)
-    missing += told.missing
-    return Checked(tuple(missing), tuple(doubtful))
+    return Checked((*missing, *told.missing), tuple(doubtful))
 
 
 def _of_config(folder: Folder, handout: Handout, run: str) -> tuple[list[str], Experiment | None]:
@@ -66,20 +59,6 @@ def _of_config(folder: Folder, handout: Handout, run: str) -> tuple[list[str], E
     except OutcastError as error:
         return [str(error).replace(f"{folder.path}/", "")], None
     return [f"{task.config}: {reason}" for reason in wrong], config
-
-
-def _without_remedy(handout: Handout, configs: Mapping[str, Experiment]) -> list[str]:
-    """The configurations that should have an effect, and change nothing."""
-    pairs = {
-        (question.run or "", question.against)
-        for question in handout.questions
-        if isinstance(question, Effect) and {question.run, question.against} <= configs.keys()
-    }
-    return [
-        f"{handout.runs[run].config}: changes nothing of {handout.runs[against].config}"
-        for run, against in sorted(pairs)
-        if evidence.is_unchanged(handout.runs[run], configs[run], configs[against])
-    ]
 
 
 def _of_run(

@@ -49,16 +49,6 @@ def departures(task: RunTask, config: Experiment, expected: Experiment) -> list[
     return wrong
 
 
-def is_unchanged(task: RunTask, config: Experiment, other: Experiment) -> bool:
-    """Whether nothing that the task leaves free differs between two experiments."""
-    theirs, ours = (made.resolved("virtual") for made in (config, other))
-    return all(
-        getattr(theirs, name) == getattr(ours, name)
-        for name in Experiment.model_fields
-        if key_of(name) in task.free
-    )
-
-
 def same(config: Experiment, run_config: Experiment) -> bool:
     """Whether a run was made from this configuration; the run's has every default resolved."""
     engine = run_config.engine

@@ -223,7 +223,8 @@ def new_folder(target: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
-        raise ConfigError(files.not_made(target, partial, error)) from None
+        what = files.describe(error).replace(str(partial), str(target))
+        raise ConfigError(f"{what}; allowed is a new folder of yours") from None
 
 
 def fill(folder: Path, identity: Identity, exercise: Exercise) -> Folder:

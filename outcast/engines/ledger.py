@@ -8,6 +8,7 @@ and settings of the machine. Only this user can write to the ledger's folder, so
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from outcast.errors import ConfigError, DeadlineError, shortened
+from outcast.errors import ConfigError, shortened
 
 KILL_DEADLINE_S = 10.0
 _LINE_CHARACTERS = 400
@@ -49,13 +50,13 @@ class ProcessMark(BaseModel, frozen=True):
         return _start_ticks(self.pid) == self.start_ticks
 
     def kill(self) -> None:
-        """Kills the process and waits for its end. Raises DeadlineError."""
+        """Kills the process and waits for its end. Raises TimeoutError."""
         end = time.monotonic() + KILL_DEADLINE_S
         while self.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
             if time.monotonic() > end:
-                raise DeadlineError(f"process {self.pid} to end", KILL_DEADLINE_S)
+                raise TimeoutError(errno.ETIMEDOUT, "does not end")
             time.sleep(0.02)
 
 
@@ -108,12 +109,12 @@ class Entry(BaseModel):
     settings: dict[str, str] = {}
 
     def note_folder(self, folder: Path) -> None:
-        """Notes a folder. Raises OSError as `write`."""
+        """Notes a folder. Raises OSError."""
         self.folders.append(str(folder))
         self.write()
 
     def note_process(self, pid: int) -> None:
-        """Notes a process that was started. Raises OSError as `write`."""
+        """Notes a process that was started. Raises OSError."""
         self.processes.append(ProcessMark.of(pid))
         self.write()
 
@@ -124,7 +125,7 @@ class Entry(BaseModel):
         temporary.replace(self.file)
 
     def remove(self) -> None:
-        """Deletes the page. The folder may have gone, as a login's does when the user logs out."""
+        """Deletes the page."""
         self.file.unlink(missing_ok=True)
 
     def is_dead(self) -> bool:
@@ -136,33 +137,22 @@ class Entry(BaseModel):
 
         If something could not be undone, the page stays for the next time.
         """
+        there = [path for path in self.settings if os.path.exists(path)]
+        left = [folder for folder in self.folders if os.path.lexists(folder)]
         steps: list[tuple[str, Callable[[], object]]] = [
-            (f"ended process {mark.pid}", mark.kill) for mark in self.processes if mark.is_alive()
-        ]
-        steps += [
-            (f"set {path} back to {value!r}", partial(self._restore, path))
-            for path, value in self.settings.items()
-            if os.path.exists(path)
-        ]
-        steps += [
+            *((f"ended process {m.pid}", m.kill) for m in self.processes if m.is_alive()),
+            *((f"set {p} back to {self.settings[p]!r}", partial(self._restore, p)) for p in there),
             # It follows no link, neither in place of the folder nor in it.
-            (f"removed {folder}", partial(shutil.rmtree, folder))
-            for folder in self.folders
-            if os.path.lexists(folder)
+            *((f"removed {folder}", partial(shutil.rmtree, folder)) for folder in left),
         ]
         done, is_whole = [], True
         for words, undo in steps:
             try:
                 undo()
-            except (OSError, DeadlineError) as error:
-                why = error.strerror if isinstance(error, OSError) else error
-                words = f"left {words.partition(' ')[2]}: {why}"
-                is_whole = False
+            except OSError as error:
+                words, is_whole = f"left {words.partition(' ')[2]}: {error.strerror}", False
             done.append(words)
-        if is_whole:
-            self.remove()
-        else:
-            self.write()
+        (self.remove if is_whole else self.write)()
         return done
 
     def _restore(self, path: str) -> None:

@@ -2,21 +2,10 @@
 
 The limit of open files is raised, or the run is refused.
 
-The guest's kernel is one process. It holds a descriptor for each file of the host that the
-guest has opened, as long as the guest's cache knows that file. It holds another one for each
-process of the guest, which is a process here too. Measured on Debian 12, beside what `of_guest`
-asks for:
-
-```
-                                          processes   descriptors   requested
-fig3c           13 flows, 3 captures          23           818         2146
-t15-incast      41 generators, 41 captures    88           892         2439
-p-ports-k8      113 flows, 3 captures        123          1118         2596
-```
-
-Most are modules of Python. Where networkx or pyroute2 have to be imported as a whole
-(controllers/slim.py) it reads 500 more, and another Python may read still more. So FILES and half
-as much again are requested.
+The guest's kernel is one process. It holds a descriptor for each file of the host that the guest
+has opened, as long as the guest's cache knows that file, and another one for each process of the
+guest. Measured on Debian 12 were 818 to 1118. Another Python may read more modules, so half as much
+again is requested.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
 from outcast import handed_in
 from outcast.errors import InputError
@@ -106,7 +107,7 @@ def read_answers(directory: RunDirectory) -> dict[int, dict[str, int | None]]:
 def read_generated_flows(directory: RunDirectory, t_start_ns: int) -> list[Completed]:
     """Reads every generated flow of a run. A run without workloads has none.
 
-    Raises InputError: a file is missing or broken, or a row belongs to no planned flow.
+    Raises InputError: a file is missing or broken.
     """
     schedule = schedule_file(directory)
     if not schedule.exists():
@@ -116,11 +117,6 @@ def read_generated_flows(directory: RunDirectory, t_start_ns: int) -> list[Compl
     for row in read_rows(directory):
         if row["side"] in sides:
             sides[row["side"]][row.get("flow", -1)] = row
-    unplanned = {*sides["send"], *sides["receive"]} - {flow.flow for flow in planned}
-    if unplanned:
-        raise InputError(
-            f"{directory.flows}: rows of flow {min(unplanned)}, which {schedule} lacks"
-        )
     return [
         _complete(
             flow, sides["send"].get(flow.flow, {}), sides["receive"].get(flow.flow, {}), t_start_ns
@@ -157,10 +153,8 @@ def _lines(file: Path, kind: TypeAdapter[_Kind]) -> Iterator[tuple[dict[str, Any
     """Gives each line of JSON twice: as it is written, and as a checked record."""
     for number, line in enumerate(handed_in.read_text(file).splitlines(), 1):
         try:
-            tree = handed_in.parse_json(line)
+            tree = json.loads(line)
             yield tree, kind.validate_python(tree)
-        except ValidationError as error:
-            why = handed_in.first_problem(error)
-            raise InputError(f"{file}:{number}: {why}") from None
         except ValueError as error:
-            raise InputError(f"{file}:{number}: {error}") from None
+            why = " ".join(str(error).split())
+            raise InputError(f"{file}:{number}: {why}") from None

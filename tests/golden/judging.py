@@ -248,7 +248,8 @@ JUDGING = [
     *_of(
         *("engines", _LEDGER),
         ("ledger: a process that has ended", "ledger", 'None if fields[0] == "Z" else ', ""),
-        ("ledger: what could not be undone", "ledger", "is_whole = False", "pass"),
+        ("ledger: what could not be undone", "ledger",
+         'strerror}", False', 'strerror}", True'),
         ("ledger: a new run removes what is left", "ledger", "    undo_dead(tell)\n", ""),
     ),
     *_of(
