@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from outcast.reproduce import together
@@ -17,17 +17,7 @@ from outcast.reproduce.verdict import Verdict, verdict_text
 from outcast.sweep.points import as_text
 from outcast.view.figures import style
 from outcast.view.report import page
-from outcast.view.report.page import (
-    Element,
-    Part,
-    bullets,
-    code,
-    details,
-    element,
-    picture,
-    section,
-    table,
-)
+from outcast.view.report.page import Picture, Table
 
 MEASURED = "measured, 95 % interval"
 _BADGES = {
@@ -99,41 +89,33 @@ def write_index(folder: Path, all_rows: Sequence[Row]) -> Path:
     """Writes index.html beside the recipes' folders. The page has all figures inside it."""
     own = together.with_sections(all_rows)
     results = [row.result for row in own]
-    rows: list[list[Part]] = []
-    for row in own:
-        main = row.result.claims[0]
-        name = element("a", full_name(row.result), href=f"#{anchor(row.result)}")
-        badge = _badge(row.verdict, row.verdict_text)
-        value = "-" if main.mean is None else repr(main.mean)
-        claim = element("span", f"{main.text}: ", class_="soft")
-        measured = element("data", claim, measured_text(main), value=value)
-        reported = _long(row.result.reported)
-        rows.append([name, badge, row.tally, row.result.title, reported, measured])
-    head = ["id", "verdict", "claims", "experiment", "reported", "main claim, measured"]
-    about = (
-        "Each row has the source's statement, the measured value of its main claim (mean and "
-        "95 % interval over the seeds), and the verdicts on all its claims. A click on a "
-        "heading sorts."
-    )
-    verdicts = section(
-        "verdicts",
-        "Verdicts",
-        element("p", about),
-        element("p", together.control_text(all_rows)),
-        _sortable("All rows", head, rows),
-    )
-    bands = _over_noise(all_rows, folder)
-    contents = [
-        ("verdicts", "Verdicts"),
-        *(("noise", "Over noise") for _ in bands),
-        *((anchor(result), full_name(result)) for result in results),
-    ]
-    whole = page.document(
-        "Reproduction",
-        _header(all_rows),
-        [verdicts, *bands, *(_row(row, folder) for row in own), _again(folder, results)],
-        scripts=["sort.js"],
-        contents=[*contents, ("again", "Run it again")],
+    count = Counter(row.verdict for row in all_rows)
+    bands = together.over_noise(all_rows)
+    whole = page.render(
+        "reproduction.html",
+        results=results,
+        modes=sorted({row.result.mode for row in all_rows}),
+        counts=[(verdict, count[verdict]) for verdict in _BADGES],
+        badges=_BADGES,
+        left_out=[f"{row.result.id}: {line}" for row in all_rows for line in _left_out(row.result)],
+        control_text=together.control_text(all_rows),
+        all_rows=_all_rows(own),
+        bands=[f"{name}: {together.band_text(band)}" for name, band in bands.items()],
+        about_bands=ABOUT_BAND,
+        bands_picture=_bands_picture(bands, folder) if bands else None,
+        rows_by_noise=_by_noise(bands),
+        parts=[
+            (row, _figure(row.result, folder), _claims(row), _points(row.result)) for row in own
+        ],
+        commands=_commands(folder, results),
+        **{
+            function.__name__: function
+            for function in (
+                *(anchor, claim_text, full_name, made_text, measured_text, remarks, seeds_text),
+                verdict_text,
+            )
+        },
+        left_out_of=_left_out,
     )
     return page.write(folder / "index.html", whole)
 
@@ -169,50 +151,29 @@ ABOUT_PICTURE = (
 )
 
 
-def _sortable(caption: str, head: list[str], rows: list[list[Part]]) -> Element:
-    return element("div", table(caption, head, rows, 9), class_="prose sortable")
+def _all_rows(rows: Sequence[Row]) -> Table:
+    head = ["id", "verdict", "claims", "experiment", "reported", "main claim, measured"]
+    cells = [
+        (result, row, row.tally, result.title, result.reported, result.claims[0])
+        for row in rows
+        for result in (row.result,)
+    ]
+    return Table("All rows", head, cells, 9)
 
 
-def _over_noise(all_rows: Sequence[Row], folder: Path) -> list[Element]:
-    """The section with recipes under several profiles; none if there is no such recipe."""
-    bands = together.over_noise(all_rows)
-    if not bands:
-        return []
+def _by_noise(bands: Mapping[str, Sequence[Row]]) -> Table:
+    cells = []
+    for row in (row for band in bands.values() for row in band):
+        result = row.result
+        measured = measured_text(result.claims[0])
+        cells.append((result.id, result.noise, measured, burst_text(result), row, row.tally))
+    return Table("Rows by noise", BAND, cells, 9)
+
+
+def _bands_picture(bands: Mapping[str, Sequence[Row]], folder: Path) -> Picture:
     drawn = folder / band_picture.FILE
     band_picture.draw_band(bands, load_all(), drawn)
-    rows: list[list[Part]] = []
-    for result, row in ((row.result, row) for band in bands.values() for row in band):
-        measured, burst = measured_text(result.claims[0]), burst_text(result)
-        rows.append(
-            [result.id, result.noise, measured, burst, _badge(row.verdict, row.word), row.tally]
-        )
-    figure = picture("By figure and profile", ABOUT_PICTURE, style.lighter(drawn), "image/png", 900)
-    told = bullets([f"{name}: {together.band_text(band)}" for name, band in bands.items()])
-    table_of_rows = _sortable("Rows by noise", BAND, rows)
-    about = element("p", ABOUT_BAND)
-    return [section("noise", "Over noise", about, figure, told, table_of_rows)]
-
-
-def _header(all_rows: Sequence[Row]) -> list[Element]:
-    results = [row.result for row in all_rows]
-    count = Counter(row.verdict for row in all_rows)
-    modes = sorted({result.mode for result in results})
-    lines = [f"{result.id}: {line}" for result in results for line in _left_out(result)]
-    lead = f"{len(results)} of the sources' figures, tables and statements, in "
-    lead += f"{' and '.join(modes) or 'no'} mode."
-    return [
-        element("h1", "The sources' figures, run again"),
-        element("p", lead, class_="lead"),
-        page.main_numbers((_badge(verdict), str(count[verdict])) for verdict in _BADGES),
-        page.trust(
-            f"✗ {len(lines)} runs are left out: not run, failed, in disagreement, equal to others, "
-            "or without a value"
-            if lines
-            else "✓ Every run finished, and its captures and counters agree",
-            "bad" if lines else "good",
-            details("Which, and why", bullets(lines)) if lines else None,
-        ),
-    ]
+    return page.picture(style.lighter(drawn), ABOUT_PICTURE, 900, "png")
 
 
 def _left_out(result: Result) -> list[str]:
@@ -221,88 +182,39 @@ def _left_out(result: Result) -> list[str]:
     ]
 
 
-def _badge(verdict: Verdict | None, text: str | None = None) -> Element:
-    mark, kind = _BADGES[verdict]
-    return element("span", f"{mark} {text or verdict_text(verdict)}", class_=f"badge {kind}")
-
-
-def _long(text: str) -> Element:
-    """Long text, which gets a wide column because it would make the table too tall otherwise."""
-    return element("span", text, class_="long")
-
-
-def _row(row: Row, folder: Path) -> Element:
-    result, made = row.result, f"; {made_text(row.result)}"
-    told = f"{seeds_text(result)}, {result.mode} mode"
-    claims: list[list[Part]] = [
-        [
-            element("span", claim.record.text, class_="name"),
-            _badge(claim.verdict, claim_text(claim)),
-            measured_text(claim.record),
-            p_text(claim.p),
-            _long(claim.record.rule),
-        ]
-        for claim in row.claims
-    ]
-    return section(
-        anchor(result),
-        f"{full_name(result)}: {result.title}",
-        element("p", _badge(row.verdict, row.verdict_text), f" {row.tally}; {told}."),
-        element("p", f"{result.source}. Reported: {result.reported}."),
-        _figure(result, folder),
-        element(
-            "div",
-            table("Claims", ["claim", "verdict", MEASURED, "p, corrected", "rule"], claims, 9),
-            class_="prose",
-        ),
-        *(element("p", element("strong", f"{title}: "), text) for title, text in remarks(result)),
-        element("p", "Runs left out:") if result.failures else None,
-        bullets(_left_out(result)),
-        _points(result),
-        element("p", "Again: ", element("code", result.command), made, class_="note"),
-    )
-
-
-def _figure(result: Result, folder: Path) -> Element:
+def _figure(result: Result, folder: Path) -> Picture | None:
     path = folder_of(folder, result.id, result.profile) / result.figure
     if not path.exists():
-        return element("p", "No figure, because no run has a result.")
-    return picture(
-        "Drawn like the source's, from these runs",
-        f"The figure of {result.title}; the table below has the numbers behind the verdict.",
-        style.lighter(path),
-        "image/png",
-        1000,
-    )
+        return None
+    words = f"The figure of {result.title}; the table below has the numbers behind the verdict."
+    return page.picture(style.lighter(path), words, 1000, "png")
 
 
-def _points(result: Result) -> Element:
-    """Every seed's values, in a folded table."""
-    rows: list[list[Part]] = []
+def _claims(row: Row) -> Table:
+    cells = [
+        (claim.record.text, claim, measured_text(claim.record), p_text(claim.p), claim.record.rule)
+        for claim in row.claims
+    ]
+    return Table("Claims", ("claim", "verdict", MEASURED, "p, corrected", "rule"), cells, 9)
+
+
+def _points(result: Result) -> Table:
+    """Every seed's values."""
+    cells = []
     for point in result.points:
         settings = ", ".join(f"{key}={as_text(value)}" for key, value in point.set.items())
         for measure, values in (point.values or {"-": []}).items():
             listed = ", ".join("-" if value is None else f"{value:.4g}" for value in values)
             seeds = ", ".join(str(seed) for seed in point.seeds)
             config = " with ".join(part for part in (point.config, settings) if part)
-            rows.append([point.label, measure, listed or "-", seeds or "-", config or "computed"])
+            cells.append([point.label, measure, listed or "-", seeds or "-", config or "computed"])
     head = ["point", "measure", "values", "of the seeds", "configuration"]
-    by_seed = element("div", table("By seed", head, rows, 9), class_="prose")
-    return details("Every point's values", by_seed)
+    return Table("By seed", head, cells, 9)
 
 
-def _again(folder: Path, results: Sequence[Result]) -> Element:
+def _commands(folder: Path, results: Sequence[Result]) -> list[str]:
     output = shlex.quote(folder.absolute().name)
     modes = sorted({result.mode for result in results if result.profile is None})
     commands = [f"outcast reproduce all --{mode}" for mode in modes]
     commands += [result.command for result in results if result.profile is not None]
-    return section(
-        "again",
-        "Run it again",
-        element("p", "In the folder above this one. Finished runs are not repeated:"),
-        *(code(f"{command} -o {output}") for command in commands),
-        page.note(
-            "This page holds the figures in fewer colours. ID/figure.png is the original, "
-            "ID/result.json has its numbers, and runs/ has the runs."
-        ),
-    )
+    return [f"{command} -o {output}" for command in commands]

@@ -315,6 +315,10 @@ def service_classes(run: Run, screen: str) -> Listing | None:
     return _listing("Classes of service", "service", screen, rows, remarks=remarks)
 
 
+SCREEN = (groups, workloads, programs, probes)
+"""The tables of a run's first screen."""
+
+
 def shown(
     run: Run, screen: str, tables: Sequence[Callable[[Run, str], Listing | None]]
 ) -> list[Listing]:

@@ -107,24 +107,22 @@ def _a_flow(kind: str, label: str, flows: int) -> str:
     return f"{article} {before}flow{after}"
 
 
-def checks(run: Run) -> list[tuple[str, str]]:
-    """What was checked, each with a mark: ✓ holds, ✗ does not, ? is not known."""
+def checks(run: Run) -> list[tuple[str, str, str]]:
+    """What was checked: a mark, what for, and a number. ✓ holds, ✗ does not, ? is not known."""
     capture = run.summary.capture
+    drops = counted(capture.inferred_drops, "drop")
     if not capture.trusted:
-        agreed = ("✗", "captures and counters do not agree")
+        agreed = ("✗", "captures and counters do not agree", "")
     elif capture.qdisc_drops is None:
-        drops = counted(capture.inferred_drops, "drop")
-        agreed = ("?", f"{drops} inferred; no counter of the queue is known to compare with")
+        agreed = ("?", "no counter of the queue to compare with", f"{drops} inferred")
     else:
-        drops = counted(capture.inferred_drops, "drop")
-        agreed = ("✓", f"captures and counters agree: {drops} in the whole capture")
-    found = [agreed, *([_steady(run)[:2]] if run.summary.classes else [])]
+        agreed = ("✓", "captures and counters agree", f"{drops} in the whole capture")
+    found = [agreed, *([(*_steady(run)[:2], "")] if run.summary.classes else [])]
     # Where most were lost elsewhere, a warning says so.
     losses = run.summary.losses
     if losses is not None and 0 < losses.elsewhere <= losses.bottleneck:
-        found.append(
-            ("?", f"{counted(losses.elsewhere, 'packet')} lost elsewhere{run.summary.whole_run}")
-        )
+        lost = f"{counted(losses.elsewhere, 'packet')} lost elsewhere{run.summary.whole_run}"
+        found.append(("?", lost, ""))
     return found
 
 

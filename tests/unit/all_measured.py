@@ -26,6 +26,7 @@ def sampled(run: Run) -> pl.DataFrame:
             {
                 "t": times,
                 "flow": np.full(times.size, flow.flow, np.int32),
+                "host": flow.src,
                 "cwnd": np.full(times.size, flow.flow + 1),
                 "srtt_us": np.full(times.size, 1000 * (flow.flow + 1)),
                 "unacked": np.ones(times.size, np.int64),

@@ -138,7 +138,7 @@ def test_every_row_with_its_verdict_in_words_and_a_section(tmp_path, report):
         assert "6.5 [5, 9]" in row
     assert text.count("data:image/png;base64,") == 6
     assert "No figure, because no run has a result." in text
-    top = text[: text.index("<nav")]
+    top = text[: text.index("<main")]
     assert "1 runs are left out" in top
     assert f"{names[-1]}: twelve, seed 3: it &lt;failed&gt;" in top
     assert "less &lt;than&gt; half" in text

@@ -26,9 +26,7 @@ from outcast.plan.probes import base_rtt_ns
 from outcast.records.probes import ProbeRecord, result_file
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.view import figures
-from outcast.view.report import measurements, overview
-from outcast.view.report.page import render
+from outcast.view import figures, report
 from outcast.view.terminal import tables
 from tests.golden.run_directory import make_run
 
@@ -195,9 +193,7 @@ def test_percentiles_losses_and_rows(directory):
     assert "h3 to h1 (icmp)" in shown
     drawn = figures.figure(run, "probes")
     assert isinstance(drawn, Figure)
-    head = "".join(render(part) for part in overview.header(run))
-    assert "Jain's index" in head
-    page = "".join(render(part) for part in measurements.sections(run))
+    page = report.make(run)
     assert "Latency under load" in page
     assert "h3 to h1 (icmp)" in page
 

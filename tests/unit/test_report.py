@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.analysis import selection
 from outcast.cli import invoke as outcast
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.view import report
-from outcast.view.report import page, timeline
+from outcast.view import listings, report
+from outcast.view.report import timeline
 from outcast.view.report.packed import Encoding, pack
 from tests.golden.run_directory import analysed_run, with_records
+from tests.unit.all_measured import all_measured
+from tests.unit.test_terminal_tables import reference_runs
 
 
 def unpack(text: str, rows: int, width: int, encoding: Encoding) -> list[int]:
@@ -87,23 +88,6 @@ def columns(made: timeline.Timeline) -> dict[str, dict[str, list[int]]]:
     return found
 
 
-def test_the_page_carries_every_packet_as_it_was(run):
-    made = timeline.make(Run(run))
-    packets = pl.read_parquet(run.path / "packets.parquet")
-    got = columns(made)["packets"]
-    assert (made.kept, made.packets) == (packets.height, packets.height)
-    assert np.diff(got["t_in"]).tolist() == packets["t_in"].diff()[1:].to_list()
-    stays = (packets["t_out"] - packets["t_in"] + 1).fill_null(0)
-    assert got["stays"] == stays.to_list()
-    assert got["found"] == (packets["queue_bytes"] + 1).fill_null(0).to_list()
-    next_seq: dict[int, int] = {}
-    for flow, away, payload, seq in zip(
-        got["flow"], got["seq"], got["payload"], packets["seq"].to_list(), strict=True
-    ):
-        assert (next_seq.get(flow, 0) + away) % (1 << 32) == seq
-        next_seq[flow] = seq + payload
-
-
 def test_a_kept_packet_stands_for_those_left_out_before_it(run, monkeypatch):
     monkeypatch.setattr(timeline, "NEAR_PACKETS", 1)
     made = timeline.make(Run(run), most=4000)
@@ -123,13 +107,6 @@ def test_a_kept_packet_stands_for_those_left_out_before_it(run, monkeypatch):
     for port, row in last.items():
         until = [each for each in range(row + 1) if ports[each] == port and not dropped[each]]
         assert standing[port] == len(until)
-
-
-def test_texts_are_escaped_and_scripts_cannot_be_ended():
-    made = page.render(page.element("p", "<b>&", title='"<'))
-    assert made == '<p title="&quot;<">&lt;b&gt;&amp;</p>'
-    with pytest.raises(ValueError, match="within script"):
-        page.render(page.element("script", "</script>"))
 
 
 @pytest.fixture(scope="module")
@@ -179,19 +156,39 @@ def test_the_page_is_whole_and_loads_nothing(run):
     assert (run.path / "report.html").read_text(encoding="utf-8") == text
 
 
-def test_the_viewer_takes_the_blackouts_of_the_table(run):
-    chains = selection.blackouts(Run(run))
-    assert chains["others_through"].min() > 0
-    assert chains["t_start"].is_sorted()
-
-
-def test_distrust_and_warnings_stand_at_the_top(run):
+def test_the_first_screen_has_marks_that_texts_below_explain_with_names_escaped(run):
     read = Run(run)
     capture = read.summary.capture.model_copy(update={"trusted": False, "reasons": ["<lost> 5"]})
-    warned = {"capture": capture, "warnings": ["the clock jumped"]}
-    doubtful = with_records(read, summary=read.summary.model_copy(update=warned))
-    text = report.make(doubtful)
-    before = text[: text.index("<nav")]
-    assert "✗ captures and counters do not agree" in before
-    assert "They do not agree: &lt;lost&gt; 5" in before
-    assert "Warning: the clock jumped" in before
+    changes = {"name": "</script><b>", "capture": capture, "warnings": ["the clock jumped"]}
+    text = report.make(with_records(read, summary=read.summary.model_copy(update=changes)))
+    assert "<b>" not in text
+    assert "<h1>&lt;/script&gt;&lt;b&gt;</h1>" in text
+    before = text[: text.index('id="goodput"')]
+    assert re.findall(r'badge (\w+)">(. [^<]*)</span>', before) == [
+        ("bad", "✗ captures and counters do not agree"),
+        ("good", "✓ no trend found"),
+        ("doubtful", "! other"),
+    ]
+    assert "<details open>" in before
+    assert "<li>✗ They do not agree: &lt;lost&gt; 5</li>" in before
+    assert "<li>! other: the clock jumped</li>" in before
+
+
+def test_every_kind_of_run_has_its_tables_on_the_first_screen(run):
+    for kind in reference_runs(Run(run)).values():
+        first = report.make(kind).partition('id="viewer"')[0]
+        titles = [made.title for made in listings.shown(kind, "run", listings.SCREEN)]
+        assert re.findall("<caption>([^<]*)<", first) == titles
+
+
+def test_all_that_was_measured_has_a_folded_section(tmp_path):
+    text = report.make(all_measured(tmp_path / "run"))
+    headings = re.findall(r"<h2 [^>]*>([^<]*)</h2>", text)
+    assert headings == [
+        *("Goodput", "Whether and when it was decided", "Packet by packet", "The experiment"),
+        *("Every flow", "Fairness over time", "Losses of every port", "The queue", "Drops"),
+        *("Classes of service", "Who takes the free place", "Noise", "Latency under load", "UDP"),
+        *("Flow completion times", "Programs", "Generated traffic over time", "Sockets"),
+        *("Settings", "Run it again", "Words"),
+    ]
+    assert text.count("<details><summary><h2") == len(headings) - 3

@@ -1,17 +1,19 @@
 """report.html: a run as one page that opens offline in any browser.
 
-Each part of the page is a function that returns a section. `page.document` puts sections into one
-page. The index over several runs uses it too.
+The files beside this one prepare the values that templates/ show. `page` fills a template; the page
+of a reproduction uses it too.
 """
 
+import shlex
+from functools import partial
 from pathlib import Path
 
+from outcast.plan import link_words
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view.report import (
     captured,
     experiment,
-    losses,
     measurements,
     overview,
     page,
@@ -20,7 +22,7 @@ from outcast.view.report import (
     viewer,
     whatif,
 )
-from outcast.view.report.page import Element, element
+from outcast.view.report.page import Picture
 
 NAME = "report.html"
 
@@ -38,45 +40,33 @@ def make(
 ) -> str:
     """Returns the report as HTML."""
     packed = timeline.make(run, most_packets, most_points)
-    of_queues = (losses.service_classes(run), losses.phase(run), losses.noise(run))
-    told = run.captured
-    first = [
-        *(section for section in (whatif.what_if(run), whatif.fate(run)) if section is not None),
-        *([overview.goodput(run)] if run.manifest.flows else []),
-        viewer.part(run, packed),
-    ]
-    more = [
-        experiment.words(run, network(run)) if told is None else captured.words(told),
-        *([overview.detail(run), overview.fairness(run)] if run.manifest.flows else []),
-        losses.network(run),
-        losses.queue(run),
-        losses.drops(run),
-        *(section for section in of_queues if section is not None),
-        *measurements.sections(run),
-        *(
-            [overview.settings(run), overview.again(run)]
-            if told is None
-            else [captured.again(told)]
-        ),
-        overview.glossary(bool(run.manifest.flows), run.manifest.tells_senders),
-    ]
-    as_json = {"type": "application/json", "id": "viewer-header"}
-    data = [
-        # Escaped, the same JSON cannot end the element.
-        element("script", packed.header.replace("<", "\\u003c"), **as_json),
-        element("script", packed.payload, type="text/plain", id="viewer-data"),
-    ]
-    title = f"{run.summary.name}: report"
-    return page.document(title, overview.header(run), first, data, viewer.SCRIPTS, more=more)
+    of_origin = (
+        {"sentences": experiment.sentences(run), "network": network(run), **overview.settings(run)}
+        if run.captured is None
+        else captured.values(run.captured)
+    )
+    return page.render(
+        "report.html",
+        run=run,
+        summary=run.summary,
+        # A name of the user's own may have spaces.
+        quoted_name=shlex.quote(run.summary.name),
+        usual=run.plan and link_words.settings(link_words.usual(run.plan.links)),
+        drawn=partial(page.drawn, run),
+        **overview.values(run),
+        **measurements.values(run),
+        **whatif.values(run),
+        **viewer.values(run, packed),
+        **of_origin,
+    )
 
 
-def network(run: Run) -> Element:
-    """Returns the drawing of the run's plan, or a sentence if the folder has none."""
+def network(run: Run) -> Picture | None:
+    """Returns the drawing of the run's plan; None if the folder has no plan.json."""
     from outcast.view.figures.style import as_svg
     from outcast.view.figures.topology import picture
 
     if run.plan is None:
-        return element("p", "No drawing of the topology: the folder has no plan.json.")
-    drawing = as_svg(picture(run.plan, "The network", run.summary.group_by))
+        return None
     words = "The network: switches by layer, hosts below, the flows' paths, and the bottleneck"
-    return page.picture("", words, drawing, "image/svg+xml")
+    return page.picture(as_svg(picture(run.plan, "The network", run.summary.group_by)), words)

@@ -1,4 +1,4 @@
-"""The report's section on the experiment: sentences on what was built and run."""
+"""Sentences on what was built and run."""
 
 import re
 import shlex
@@ -15,16 +15,8 @@ from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.units import counted, format_size, format_time, round_rate
 from outcast.view.events import moments, trace_sentences
-from outcast.view.report.page import Element, Part, element, section
 
 _COMMAND_CHARACTERS = 60
-
-
-def words(run: Run, *more: Part) -> Element:
-    """Returns the section on the experiment: sentences, then `more`, as a drawing."""
-    return section(
-        "experiment", "The experiment", *(element("p", text) for text in sentences(run)), *more
-    )
 
 
 def sentences(run: Run) -> list[str]:
@@ -79,7 +71,7 @@ def _built(run: Run, manifest: Manifest) -> str:
         f"{spaced(requested.get('links.rate', 'unlimited rate'))}"
         f"{_delay(requested)}{others}{_overhead(requested)}: {'; '.join(groups)}.{begin} "
         f"The run lasts {spaced(format_time(manifest.traffic.duration_ns))}."
-        f"{_noise(requested, manifest.effective)}"
+        f"{_noise(requested)}"
     )
 
 
@@ -142,32 +134,10 @@ def _delay(requested: dict[str, Any]) -> str:
     return f", {spaced(delay)} of delay each{more}"
 
 
-def _noise(requested: dict[str, Any], effective: dict[str, Any]) -> str:
-    """A sentence on the noise that was requested; none where there is none, or was no such key."""
-    parts = []
-    if isinstance(ppm := requested.get("noise.oscillators"), (int, float)) and ppm:
-        parts.append(f"ports' clocks are off by up to {ppm:g} ppm")
-    throttled = requested.get("noise.interrupts")
-    if isinstance(throttled, dict) and isinstance(often := throttled.get("per_second"), int):
-        parts.append(f"hosts get at most {often:,} interrupts a second")
-    for key, words in (
-        ("interrupts", "hosts get their arrivals in batches, {} after the first packet of each"),
-        ("sender", "what hosts send leaves {} after they are woken"),
-    ):
-        span = requested.get(f"noise.{key}")
-        most = span.get("most") if isinstance(span, dict) else None
-        if isinstance(span, dict) and most not in (None, "0ns"):
-            parts.append(words.format(f"{spaced(span.get('least', '0ns'))} to {spaced(most)}"))
-    latency = requested.get("noise.switch_latency")
-    if latency not in (None, "0ns"):
-        jitter_ns = effective.get("bottleneck.jitter_ns")
-        jitter = spaced(format_time(jitter_ns)) if isinstance(jitter_ns, int) else None
-        # A link with less delay varies by that.
-        less = f", at the bottleneck by {jitter}" if jitter not in (None, spaced(latency)) else ""
-        parts.append(f"delays at switches vary by up to {spaced(latency)}{less}")
-    if not parts:
-        return ""
-    return f" Its noise is that of {requested.get('noise.profile')}: {'; '.join(parts)}."
+def _noise(requested: dict[str, Any]) -> str:
+    """A sentence on the noise; the settings have its numbers, and older runs have none."""
+    profile = requested.get("noise.profile")
+    return f" Its noise is that of {profile}." if profile else ""
 
 
 def _overhead(requested: dict[str, Any]) -> str:

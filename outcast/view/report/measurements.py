@@ -1,6 +1,4 @@
-"""The report's sections on quantities that only some runs measure."""
-
-from collections.abc import Callable
+"""The values of what was measured of queues, links and senders; some runs lack some of it."""
 
 import polars as pl
 import polars.selectors as cs
@@ -9,30 +7,42 @@ from outcast.plan import link_words
 from outcast.records.run import Run
 from outcast.view import listings
 from outcast.view import summary_words as words
-from outcast.view.report import page
-from outcast.view.report.page import Element, Part, element, listed, note, section, table
+from outcast.view.figures.drops import CHAIN_LENGTHS, chain_counts
+from outcast.view.figures.phase import contests_by_port, ports_shown
+from outcast.view.report.page import Table, listed
 
 MOST_ROWS = 60
 """The most rows of a table that are shown. The Parquet file has all of them."""
+_TABLES = (
+    *("fairness", "probes", "streams", "completions", "programs", "workloads", "sockets", "rtt"),
+    *("ports", "links"),
+)
+_LISTINGS = (
+    *(listings.groups, listings.flows, listings.inputs, listings.outputs, listings.lossy_ports),
+    *(listings.limits, listings.streams, listings.workloads, listings.programs, listings.probes),
+    listings.service_classes,
+)
 
 
-def sections(run: Run) -> list[Element]:
-    """Returns the sections for which the run has a table."""
-    parts: tuple[tuple[str, Callable[[Run, pl.DataFrame], Element | None]], ...] = (
-        ("probes", probes),
-        ("streams", streams),
-        ("completions", completions),
-        ("programs", programs),
-        ("workloads", workloads),
-        ("sockets", sockets),
-        ("rtt", round_trips),
-        ("bins", utilisation),
-        ("ports", ports),
-        ("links", links),
-    )
-    tables = ((section_of, run.table(name)) for name, section_of in parts if name in run.tables)
-    made = (section_of(run, frame) for section_of, frame in tables if frame.height)
-    return [part for part in made if part is not None]
+def values(run: Run) -> dict[str, object]:
+    """Returns what the sections on measurements show.
+
+    `listings` has the tables that the terminal has too, by name, and `has` the names of the run's
+    tables that have rows.
+    """
+    there = set(_TABLES).intersection(run.tables)
+    has = {name for name in there if run.scan(name).select(pl.len()).collect().item()}
+    of_own = {"sockets": sockets, "rtt": round_trips, "ports": ports, "links": links}
+    sized = "completions" in has and run.table("completions")["size_bytes"].count()
+    return {
+        "has": has if sized else has - {"completions"},
+        "listings": {made.__name__: listed(made(run, "report")) for made in _LISTINGS},
+        "chains": _chains(run),
+        "phase": _phase(run),
+        "capacity": _capacity(run),
+        "noise": _noise(run),
+        **{name: table(run) if name in has else None for name, table in of_own.items()},
+    }
 
 
 def _number(value: object, form: str = ",.6g") -> str:
@@ -45,40 +55,77 @@ def _number(value: object, form: str = ",.6g") -> str:
     return format(value, form) if isinstance(value, float) else str(value)
 
 
-def _rows(frame: pl.DataFrame) -> list[list[Part]]:
-    return [[_number(value) for value in row] for row in frame.head(MOST_ROWS).iter_rows()]
+def _table(caption: str, head: list[str], frame: pl.DataFrame, name: str, texts: int = 1) -> Table:
+    """A table of a frame's first rows; `name` is the file that has all of them."""
+    rows = [[_number(value) for value in row] for row in frame.head(MOST_ROWS).iter_rows()]
+    left_out = f"The first {MOST_ROWS} of {frame.height:,}; {name}.parquet has them all."
+    return Table(caption, head, rows, texts, [left_out] if frame.height > MOST_ROWS else [])
 
 
-def _more(frame: pl.DataFrame, name: str) -> Element | None:
-    if frame.height <= MOST_ROWS:
+def _chains(run: Run) -> Table | None:
+    longest = max((part.longest_chain for part in run.summary.drops.values()), default=0)
+    if not longest:
         return None
-    return note(f"The first {MOST_ROWS} of {frame.height:,}; {name}.parquet has them all.")
+    rows = []
+    for port, way in run.ways.items():
+        counts = chain_counts(run.summary.drops[port].chains)[:longest]
+        rows.append([way.label, *(f"{count:,}" for count in counts)])
+    head = ["drops in a row", *CHAIN_LENGTHS[:longest]]
+    return Table("Number of chains by length: packets of a port dropped in a row", head, rows)
 
 
-def probes(run: Run, _frame: pl.DataFrame) -> Element:
-    """Returns the section on probes: the percentiles of their round trips, and a chart."""
-    chart = page.drawn(run, "probes")
-    text = (
-        "A probe is small packets that are each answered. Without queues a round trip takes the "
-        "links' delays and the times of both frames."
+def _capacity(run: Run) -> Table | None:
+    """How much room each queue has, by the packets that it took and those that it dropped."""
+    rows = []
+    for port, part in run.summary.queue.items():
+        if (room := part.capacity) is None:
+            continue
+        most = "-" if room.below is None else f"{room.below:,} {room.unit}"
+        agrees = "-" if room.agrees is None else _number(room.agrees)
+        explained = f"{room.confidence:.1%}"
+        least = f"{room.at_least:,} {room.unit}"
+        rows.append([port, least, most, explained, _number(room.configured), agrees])
+    caption = "Room of each queue, by what it took and dropped"
+    head = ["output", "at least", "less than", "explains", "configured", "agrees"]
+    return (
+        Table(caption, head, rows, remarks=["Room that explains 50 % of both explains nothing."])
+        if rows
+        else None
     )
-    table_of = listed(listings.probes(run, "report"))
-    return section("probes", "Latency under load", element("p", text), table_of, chart)
 
 
-def streams(run: Run, _frame: pl.DataFrame) -> Element:
-    """Returns the section on UDP flows: what each sent, received and lost, and its delays."""
-    return section("streams", "UDP", listed(listings.streams(run, "report")))
+def _noise(run: Run) -> Table | None:
+    """How evenly full frames left each output."""
+    rows = [
+        (
+            port,
+            f"{seen.packet_time_us:.6g}",
+            words.number(seen.of_nominal, ".4f"),
+            f"{seen.back_to_back:,}",
+            f"{seen.gap_spread:.2%}",
+        )
+        for port, seen in run.summary.noise.items()
+        if seen.packet_time_us is not None and seen.gap_spread is not None
+    ]
+    head = ["output", "gap (µs)", "of the link's own", "gaps", "within which nine of ten lie"]
+    return Table("Gaps between full frames that left in a row", head, rows) if rows else None
 
 
-def workloads(run: Run, _frame: pl.DataFrame) -> Element:
-    """Returns the section on the rate of generated traffic over time, a curve for each UDP flow."""
-    return section("workloads", "Generated traffic over time", page.drawn(run, "workloads"))
+def _phase(run: Run) -> Table | None:
+    """The clocks of arrivals; None where nothing contends for places."""
+    found = [contests_by_port(run, record) for record in run.manifest.bottlenecks]
+    rows = []
+    for port, seen in (pair for those in found if ports_shown(those) for pair in those.items()):
+        lost = [words.number(seen.lost_share(second), ".1%") for second in (False, True)]
+        rows.append([run.port_label(port), f"{seen.second.mean():.1%}", *lost])
+    head = ["input", "came second", "lost, of those that came first", "lost, of those second"]
+    caption = "Full frames that reached the nearly full queue"
+    return Table(caption, head, rows) if rows else None
 
 
-def sockets(run: Run, frame: pl.DataFrame) -> Element:
-    """Returns the section on the senders' sockets: mean cwnd and smoothed RTT of each group."""
-    parts: list[Part] = [page.drawn(run, "cwnd")]
+def sockets(run: Run) -> Table:
+    """Returns the counts of the senders' sockets."""
+    frame = run.table("sockets")
     counters = {
         "retransmits": "retransmits",
         "timeouts": "timeouts",
@@ -91,30 +138,30 @@ def sockets(run: Run, frame: pl.DataFrame) -> Element:
     last = frame.sort("t").group_by("flow", "host").agg(pl.col(columns).last()).sort("flow")
     caption = f"The sockets' own counts at the last sample, at {last_s:.4g} s"
     head = ["flow", "host", *(counters[name] for name in columns)]
-    parts.append(table(caption, head, _rows(last), numbers_from=2))
-    parts.append(listed(listings.limits(run, "report")))
-    return section("sockets", "Sockets", *parts, _more(last, "flows"))
+    return _table(caption, head, last, "flows", 2)
 
 
-def round_trips(run: Run, frame: pl.DataFrame) -> Element:
-    """Returns the section on round trips between the bottleneck and the receivers, by group."""
+def round_trips(run: Run) -> Table:
+    """Returns the round trips between the bottleneck and the receivers, by group."""
     summary = run.summary
     at_s = (pl.col("t") - run.manifest.traffic.t_start_ns) / 1e9
     group = pl.col("flow").replace_strict(run.group_of, default=None, return_dtype=pl.String)
+    rtt_us = pl.col("rtt_ns") / 1e3
     quantiles = (
-        frame.filter(at_s >= summary.start_s, at_s < summary.end_s)
+        run.table("rtt")
+        .filter(at_s >= summary.start_s, at_s < summary.end_s)
         .with_columns(group=group)
         .drop_nulls("group")
         .group_by("group")
         .agg(
             pl.len(),
-            (pl.col("rtt_ns").mean() / 1e3).alias("mean"),
-            *((pl.col("rtt_ns").quantile(q) / 1e3).alias(str(q)) for q in (0.5, 0.9, 0.99)),
-            (pl.col("rtt_ns").max() / 1e3).alias("most"),
+            rtt_us.mean().alias("mean"),
+            *(rtt_us.quantile(q).alias(str(q)) for q in (0.5, 0.9, 0.99)),
+            rtt_us.max().alias("most"),
         )
     )
     of_group = {row[0]: row[1:] for row in quantiles.iter_rows()}
-    rows: list[list[Part]] = [
+    rows = [
         [
             *(group.title, f"{row[0]:,}", *(f"{value:,.1f}" for value in row[1:])),
             _number(group.summary.rtt_untimed, ".1%"),
@@ -123,30 +170,12 @@ def round_trips(run: Run, frame: pl.DataFrame) -> Element:
         if (row := of_group.get(group.label)) is not None
     ]
     head = [words.noun(run), "segments", "mean", "median", "90 %", "99 %", "most", "not known"]
-    untimed = element(
-        "p",
-        "A segment that was sent twice tells no round trip (Karn's rule), nor does an "
-        "acknowledgement that fills a hole. So they are not known in a part of the flows' time, "
-        "which the last column has. There the curve is broken.",
-    )
-    caption = "From a segment's arrival to its acknowledgement, in µs"
-    table_of, chart = table(caption, head, rows), page.drawn(run, "rtt")
-    return section("round-trips", "Round trips", table_of, untimed, chart)
+    return Table("From a segment's arrival to its acknowledgement, in µs", head, rows)
 
 
-def utilisation(run: Run, frame: pl.DataFrame) -> Element:
-    """Returns the section on how much of the bottleneck's rate was used."""
-    told: tuple[str | Element, ...] = ("The bottleneck has no rate of its own to compare with.",)
-    if used := words.utilisation_sentence(run.summary):
-        told = (f"{words.begun(used)}.",)
-    elif run.captured is not None:
-        verb = element("code", "outcast join --rate")
-        told = ("It is left out, because the link's rate was only estimated; ", verb, " takes it.")
-    return section("utilisation", "Utilisation", element("p", *told))
-
-
-def ports(run: Run, frame: pl.DataFrame) -> Element:
-    """Returns the section on the kernel's own statistics of all sampled queues."""
+def ports(run: Run) -> Table:
+    """Returns the kernel's own statistics of all sampled queues."""
+    frame = run.table("ports")
     counters = [
         name for name in ("drops", "marks", "sent_packets", "sent_bytes") if name in frame.columns
     ]
@@ -164,34 +193,28 @@ def ports(run: Run, frame: pl.DataFrame) -> Element:
         .sort(["drops" if "drops" in counters else "most (B)", "port"], descending=[True, False])
     )
     caption = "Every sampled queue, from the first sample to the last"
-    table_of = table(caption, summed.columns, _rows(summed))
-    return section("ports", "Queues by the kernel's count", table_of, _more(summed, "ports"))
+    return _table(caption, summed.columns, summed, "ports")
 
 
-def links(run: Run, frame: pl.DataFrame) -> Element:
-    """Returns the section on what each link carried, by direction."""
+def links(run: Run) -> Table:
+    """Returns what each link carried, by direction, with its own settings."""
     # The section on losses has the causes, in words.
-    ordered = frame.select(~(cs.nested() | cs.starts_with("lost_")))
-    names = ordered.columns
-    if "bytes" in names:
-        ordered = ordered.sort("bytes", descending=True)
-    texts = sum(1 for name in names if ordered[name].dtype == pl.String)
-    if "utilisation" in names:
+    frame = run.table("links").select(~(cs.nested() | cs.starts_with("lost_")))
+    texts = sum(kind == pl.String for kind in frame.dtypes)
+    if "bytes" in frame.columns:
+        frame = frame.sort("bytes", descending=True)
+    if "utilisation" in frame.columns:
         percent = pl.col("utilisation").map_elements("{:.1%}".format, pl.String)
-        ordered = ordered.with_columns(percent)
-    usual = None
+        frame = frame.with_columns(percent)
     plan = run.plan
-    if plan is not None and {"node", "neighbour"} <= set(names):
+    if plan is not None and {"node", "neighbour"} <= set(frame.columns):
         common = link_words.usual(plan.links)
-        text = f"Every link has {link_words.settings(common)}, where no others stand."
-        usual = element("p", text)
         own = [
             link_words.settings(plan.links[direction], common) if direction in plan.links else ""
-            for direction in ordered.select("node", "neighbour").iter_rows()
+            for direction in frame.select("node", "neighbour").iter_rows()
         ]
         if any(own):
-            ordered = ordered.with_columns(pl.Series("settings", own))
-            names = [*names, "settings"]
+            frame = frame.with_columns(pl.Series("settings", own))
     heads = {
         "port": "sent by",
         "neighbour": "to",
@@ -208,22 +231,4 @@ def links(run: Run, frame: pl.DataFrame) -> Element:
         "What each link carried, and for how many flows; a row for each direction. Utilisation is "
         f"over the {whole_s:.3g} s {until}"
     )
-    table_of = table(caption, [heads.get(name, name) for name in names], _rows(ordered), texts)
-    return section("links", "Links", usual, table_of, _more(ordered, "links"))
-
-
-def completions(run: Run, frame: pl.DataFrame) -> Element | None:
-    """Returns the section on flow completion times of generated flows, if any is a transfer."""
-    frame = frame.filter(pl.col("size_bytes").is_not_null())
-    if frame.is_empty():
-        return None
-    chart, table_of = page.drawn(run, "completions"), listed(listings.workloads(run, "report"))
-    return section("completions", "Flow completion times", table_of, chart)
-
-
-def programs(run: Run, frame: pl.DataFrame) -> Element | None:
-    """Returns the section on the executions of programs."""
-    chart = page.drawn(run, "programs")
-    kept = note("programs.parquet has every execution; programs/ has what each wrote.")
-    table_of = listed(listings.programs(run, "report"))
-    return section("programs", "Programs", table_of, kept, chart)
+    return _table(caption, [heads.get(name, name) for name in frame.columns], frame, "links", texts)

@@ -1,8 +1,8 @@
-"""The report's sections on the whole run: summary, checks, settings, goodput, running it again."""
+"""The values of the first screen, of every flow, and of the settings."""
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Iterator
 from typing import Any
 
 from outcast import quantities
@@ -14,66 +14,14 @@ from outcast.records.run_directory import Manifest
 from outcast.units import format_bps
 from outcast.view import listings
 from outcast.view import summary_words as words
-from outcast.view.report import captured, page
-from outcast.view.report.page import (
-    Element,
-    Part,
-    bullets,
-    code,
-    details,
-    element,
-    listed,
-    main_numbers,
-    section,
-    table,
-    trust,
-)
+from outcast.view.report.page import Table, listed
 
 _MOST_KEYS = 4
-
-
-def header(run: Run) -> list[Element]:
-    """Returns the heading, the result in a sentence, four numbers, and what was checked."""
-    summary = run.summary
-    covered = "all of the captures" if run.captured is not None else COVERED[summary.interval]
-    lead = f"{words.begun(covered)}, {summary.start_s:g} to {summary.end_s:g} s: "
-    return [
-        element("h1", summary.name),
-        element("p", f"{lead}{words.headline(run)}.", class_="lead"),
-        main_numbers(_main_numbers(run)[:_MOST_KEYS]),
-        captured.verdict(run) if summary.capture.qdisc_drops is None else _trust(run),
-    ]
-
-
-def _main_numbers(run: Run) -> list[tuple[str, str]]:
-    """The run's own numbers; without flows those of its first workload, program or probe."""
-    summary = run.summary
-    drops = ("drops", f"{sum(part.dropped for part in summary.drops.values()):,}")
-    if run.manifest.flows:
-        ratio = words.ratio_name(summary) if words.has_ratio(summary) else ""
-        names = {"outcast_ratio": ratio or None}
-        values = {**dict(summary), "outcast_ratio": words.main_ratio(summary)}
-        return [
-            *(
-                (
-                    names.get(quantity.key, quantity.label) or "",
-                    quantity.write(values[quantity.key]),
-                )
-                for quantity in quantities.of("run", "report")
-                if names.get(quantity.key, quantity.label)
-            ),
-            drops,
-        ]
-    tables = (listings.workloads, listings.programs, listings.probes)
-    of_first = [
-        (column.label, cell)
-        for made in listings.shown(run, "run", tables)[:1]
-        for column, cell in zip(made.columns, made.rows[0], strict=True)
-        if not column.is_text and cell != "-"
-    ]
-    return [*of_first[: _MOST_KEYS - 1], drops]
-
-
+_MOST_ROWS = 12
+"""The most rows of a table on the first screen."""
+MOST_COLUMNS = 8
+"""The most groups with a column in the table of windows."""
+_HOW = {"✓": "good", "?": "doubtful", "!": "doubtful", "✗": "bad", "": "none"}
 COVERED = {
     "whole": "the whole run",
     "all active": "the time all flows were active",
@@ -82,57 +30,150 @@ COVERED = {
 """What numbers cover, by the summary's `interval`."""
 
 
-def _trust(run: Run) -> Element:
+def values(run: Run) -> dict[str, object]:
+    """Returns what report.html shows of every run."""
+    summary = run.summary
+    covered = "all of the captures" if run.captured is not None else COVERED[summary.interval]
+    fair_bps = run.fair_bps
+    return {
+        "covered": f"{words.begun(covered)}, {summary.start_s:g} to {summary.end_s:g} s",
+        "headline": words.headline(run),
+        "numbers_shown": _main_numbers(run)[:_MOST_KEYS],
+        "marks": [(mark, text, _HOW[mark]) for mark, text in _marks(run)],
+        "explained": [*_explained(run), *_counts(run)],
+        "first_tables": [
+            listed(made.cut(_MOST_ROWS), as_on_terminal=True)
+            for made in listings.shown(run, "run", listings.SCREEN)
+        ],
+        "fair_share": None if fair_bps is None else format_bps(fair_bps),
+        "windows": _windows(run),
+        "used": words.utilisation_sentence(summary),
+        "words": _meanings(run),
+        "losses": summary.losses and words.loss_sentence(summary, summary.losses),
+    }
+
+
+def _main_numbers(run: Run) -> list[tuple[str, str]]:
+    """The run's own numbers; without flows those of a workload, program or probe."""
+    summary = run.summary
+    drops = ("drops", f"{sum(part.dropped for part in summary.drops.values()):,}")
+    if run.manifest.flows:
+        ratio = words.ratio_name(summary) if words.has_ratio(summary) else ""
+        values = {**dict(summary), "outcast_ratio": words.main_ratio(summary)}
+        named = (
+            (ratio if quantity.key == "outcast_ratio" else quantity.label, quantity)
+            for quantity in quantities.of("run", "report")
+        )
+        return [*((name, part.write(values[part.key])) for name, part in named if name), drops]
+    of_first = [
+        (column.label, cell)
+        for made in listings.shown(run, "run", listings.SCREEN)[:1]
+        for row in (min(made.rows, key=lambda row: row.count("-")),)
+        for column, cell in zip(made.columns, row, strict=True)
+        if not column.is_text and cell != "-"
+    ]
+    return [*of_first[: _MOST_KEYS - 1], drops]
+
+
+def _marks(run: Run) -> Iterator[tuple[str, str]]:
+    """What was checked, in a few words each; of warnings those that docs/warnings.md explains."""
+    yield from ((mark, text) for mark, text, _ in words.checks(run))
+    for word in dict.fromkeys(map(words.word_of, run.summary.warnings)):
+        losses = run.summary.losses if word == "elsewhere" else None
+        yield "!", word if losses is None else f"{losses.elsewhere:,} lost elsewhere"
+    if run.captured is None:
+        yield "", f"one draw of seed {run.directory.read_manifest().seed}"
+
+
+def _counts(run: Run) -> Iterator[str]:
+    """Of which packets the captures tell, and how many the queue counted."""
     capture = run.summary.capture
     came = run.scan("packets", whole=True).select("t_in").collect()["t_in"]
+    if capture.qdisc_drops is None:
+        yield f"Drops: {capture.inferred_drops:,} were inferred from the captures."
+    else:
+        counts = f"the queue itself counted {capture.qdisc_drops:,}"
+        if capture.blackout_drops:
+            counts += f", the blackout's switch {capture.blackout_drops:,}"
+        if capture.link_down_drops:
+            counts += f", {capture.link_down_drops:,} packets were lost while the link was down"
+        yield f"Captures: tcpdump lost {capture.tcpdump_kernel_drops:,} packets."
+        yield (
+            f"Counters: {capture.inferred_drops:,} drops were inferred from the whole captures, "
+            f"{counts}."
+        )
     early = (came < run.manifest.traffic.t_start_ns).sum()
-    counts = f"the queue itself counted {capture.qdisc_drops:,}"
-    if capture.blackout_drops:
-        counts += f", the blackout's switch {capture.blackout_drops:,}"
-    if capture.link_down_drops:
-        counts += f", {capture.link_down_drops:,} packets were lost while the link was down"
-    before = f", {early:,} of them before time 0" if early else ""
-    lines = [
-        f"Captures: tcpdump lost {capture.tcpdump_kernel_drops:,} packets.",
-        f"Counters: {capture.inferred_drops:,} drops were inferred from the whole captures, "
-        f"{counts}.",
-        f"Conservation: {len(came):,} packets came in, in the whole captures{before}. The fate of "
+    yield (
+        f"Conservation: {len(came):,} packets came in, in the whole captures"
+        f"{f', {early:,} of them before time 0' if early else ''}. The fate of "
         f"{capture.in_flight:,} was undecided at their end. {capture.unmatched:,} left and no "
-        "capture saw them come in.",
-    ]
-    lines += [f"They do not agree: {reason}" for reason in capture.reasons]
-    lines += [words.begun(text) for text in words.doubts(run)]
-    lines += [f"Warning: {text}" for text in run.summary.warnings]
-    marks = words.checks(run)
-    how = (
-        "good" if not run.summary.warnings and {mark for mark, _ in marks} == {"✓"} else "doubtful"
+        "capture saw them come in."
     )
-    verdict = "; ".join(f"{mark} {text}" for mark, text in marks)
-    return trust(verdict, how if capture.trusted else "bad", bullets(lines))
 
 
-def settings(run: Run) -> Element:
-    """Returns the section on settings: as requested, and as read back from the kernel."""
+def _explained(run: Run) -> Iterator[str]:
+    """What the terminal says of doubts and warnings."""
+    yield from (f"✗ They do not agree: {reason}" for reason in run.summary.capture.reasons)
+    yield from (words.begun(text) for text in words.doubts(run))
+    yield from (f"! {words.word_of(text)}: {text}" for text in run.summary.warnings)
+
+
+def _windows(run: Run) -> Table | None:
+    summary = run.summary
+    if not summary.windows:
+        return None
+    rows = []
+    groups = run.groups[:MOST_COLUMNS]
+    for name, window in summary.windows.items():
+        parts = window.grouped(summary.group_by)
+        rows.append(
+            [
+                f"{name} ({window.start_s:g}-{window.end_s:g} s)",
+                words.number(window.jain_index, ".3f"),
+                format_ratio(words.main_ratio(window)),
+                *(format_bps(parts[group.label].mean_goodput_bps) for group in groups),
+            ]
+        )
+    head = ["window", "Jain's index", words.ratio_name(summary)]
+    head += [f"{group.title} mean" for group in groups]
+    is_start = summary.windows_from == "start"
+    begins = "the traffic's start" if is_start else "when all flows are active"
+    return Table(f"The same over windows from {begins}", head, rows)
+
+
+def _meanings(run: Run) -> dict[str, str]:
+    """What the first screen and the tables of ports name, with what it is."""
+    levels = (*(("run", "class") if run.manifest.flows else ()), "input", "output")
+    return {
+        quantity.label: quantity.definition
+        for level in levels
+        for quantity in quantities.of(level, "report")
+        if quantity.definition and (quantity.key != "outcast_ratio" or words.has_ratio(run.summary))
+    }
+
+
+def settings(run: Run) -> dict[str, object]:
+    """Returns what a run was configured to be, as requested and as read back from the kernel."""
     manifest = run.directory.read_manifest()
 
-    def listed(caption: str, values: dict[str, Any]) -> Element:
-        rows: list[list[Part]] = [[name, _text(value)] for name, value in values.items()]
-        return table(caption, ["setting", "value"], rows, numbers_from=9)
+    def listed(caption: str, values: dict[str, Any]) -> Table | None:
+        rows = [(name, _text(value)) for name, value in values.items()]
+        return Table(caption, ("setting", "value"), rows, 9) if rows else None
 
     of_ports = {name: value for name, value in manifest.effective.items() if name[:6] == "ports."}
     general = {name: value for name, value in manifest.effective.items() if name not in of_ports}
     kernel = {f"kernel {name}": value for name, value in manifest.kernel.items()}
-    both = (
-        listed("Requested", _requested(run, manifest)),
-        listed("Effective, as read back", general),
-    )
-    alike = listed("Ports with the same settings are listed together", of_ports)
-    return section(
-        *("settings", "Settings"),
-        element("div", *both, class_="side-by-side"),
-        details("Every port's queue, as read back", alike) if of_ports else None,
-        details("Versions", listed("Programs and kernel", {**manifest.versions, **kernel})),
-    )
+    return {
+        "requested": listed("Requested", _requested(run, manifest)),
+        "effective": listed("Effective, as read back", general),
+        "of_ports": listed("Ports with the same settings are listed together", of_ports),
+        "versions": listed("Programs and kernel", {**manifest.versions, **kernel}),
+        "config": _config(run),
+        "replays": properties(manifest.engine).virtual_clock,
+        "took": ", ".join(
+            f"{phase.replace('_', ' ')} {value:g} s" for phase, value in manifest.wall_s.items()
+        ),
+    }
 
 
 def _requested(run: Run, manifest: Manifest) -> dict[str, Any]:
@@ -156,126 +197,8 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def again(run: Run) -> Element:
-    """Returns the section with the commands for a second run, and the whole configuration."""
-    name = run.summary.name
-    place = shlex.quote(name)
-    text = (
-        "Save the configuration below as a file and run it. The run's folder has it as "
-        "config.yaml, with every default filled in."
-    )
-    also = (
-        "The virtual engine replays a run from its seed. Add ",
-        element("code", "--replay-of DIR"),
-        " with this run's folder to compare the captures byte by byte.",
-    )
-    is_virtual = properties(run.directory.read_manifest().engine).virtual_clock
+def _config(run: Run) -> str:
     try:
-        config = run.directory.config.read_text(encoding="utf-8")
+        return run.directory.config.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        config = "config.yaml cannot be read"
-    seconds = ", ".join(
-        f"{phase.replace('_', ' ')} {value:g} s" for phase, value in run.manifest.wall_s.items()
-    )
-    return section(
-        "again",
-        "Run it again",
-        element("p", text),
-        code(f"outcast run {place}.yaml -o results/{place}-again"),
-        element("p", *also) if is_virtual else None,
-        details(f"{name}.yaml", code(config), opened=True),
-        element("p", f"It took, by the wall clock: {seconds}." if seconds else None),
-        captured.made_by(run.manifest.outcast),
-    )
-
-
-OF_FLOWS = {
-    "2-hop, 6-hop": "a class of flows: so many links are between sender and receiver",
-    "group": "flows summed up together: by name, hop count, congestion control, input port or "
-    "sender",
-    "goodput": "application data, each byte counted once, when it leaves the bottleneck towards "
-    "the receiver",
-    "outcast ratio": "the mean goodput of the class with the most hops over that of the class with "
-    "the fewest; above 1 the near flows are worse off",
-    "Jain's index": "1 where all n flows get the same, 1/n where one gets all",
-}
-OF_ALL = {
-    "bottleneck": "the output port of a switch where each flow's share of the rate is least",
-    "chain": "consecutive packets of one input port that were all dropped",
-    "blackout": "a chain during which packets of other input ports got through",
-    "timeout": "the sender waited for an acknowledgement in vain, and began anew with one packet",
-}
-_OF_SENDERS = ("2-hop, 6-hop", "outcast ratio", "bottleneck", "timeout")
-
-
-def glossary(with_flows: bool, tells_senders: bool) -> Element:
-    """Returns the words with their meaning, as in docs/concepts.md.
-
-    Without flows of the configuration, words on classes are left out. Generated flows have none.
-    Words for what the manifest does not tell of senders are left out too.
-    """
-    parts: list[Element] = []
-    for word, meaning in {**(OF_FLOWS if with_flows else {}), **OF_ALL}.items():
-        if tells_senders or word not in _OF_SENDERS:
-            parts += [element("dt", word), element("dd", meaning)]
-    return section("words", "Words", element("dl", *parts, class_="words"))
-
-
-MOST_COLUMNS = 8
-"""The most groups with a column in the table of windows."""
-
-
-def goodput(run: Run) -> Element:
-    """Returns the section on goodput: of each flow over time, and of each group on average."""
-    fair_bps = run.fair_bps
-    share = "The flows do not share one output, so they have no equal share."
-    if fair_bps is not None:
-        share = f"If all flows had shared equally, each would have got {format_bps(fair_bps)}."
-    return section(
-        *("goodput", "Goodput"),
-        listed(listings.groups(run, "report")),
-        element("p", share) if len(run.manifest.flows) > 1 else None,
-        page.drawn(run, "goodput"),
-    )
-
-
-def detail(run: Run) -> Element:
-    """Returns the section on the goodput of each window and of each flow."""
-    return section("flows", "Every flow", _windows(run), listed(listings.flows(run, "report")))
-
-
-def _windows(run: Run) -> Element | None:
-    if not run.summary.windows:
-        return None
-    rows: list[list[Part]] = []
-    groups = run.groups[:MOST_COLUMNS]
-    for name, window in run.summary.windows.items():
-        where = f"{window.start_s:g}-{window.end_s:g} s"
-        row: list[Part] = [f"{name} ({where})", words.number(window.jain_index, ".3f")]
-        row.append(format_ratio(words.main_ratio(window)))
-        parts = window.grouped(run.summary.group_by)
-        row += [format_bps(parts[group.label].mean_goodput_bps) for group in groups]
-        rows.append(row)
-    head = ["window", "Jain's index", words.ratio_name(run.summary)]
-    head += [f"{group.title} mean" for group in groups]
-    is_start = run.summary.windows_from == "start"
-    begins = "the traffic's start" if is_start else "when all flows are active"
-    return table(f"The same over windows from {begins}", head, rows)
-
-
-def fairness(run: Run) -> Element:
-    """Returns the section on Jain's index over time, in the windows of the analysis."""
-    text = f"Over the whole interval Jain's index is {words.number(run.summary.jain_index, '.3f')}"
-    compare = run.summary.compare
-    if compare is not None and compare.ratio is not None:
-        first, second = compare.groups
-        name = words.ratio_name(run.summary)
-        article = "the " if name == "outcast ratio" else ""
-        text += (
-            f" and {article}{name} is {compare.ratio:.2f}: the mean goodput of {first} over that "
-            f"of {second}"
-        )
-    chart: Element | None = element("p", "No two flows were active at the same time.")
-    if "fairness" in run.tables:
-        chart = page.drawn(run, "fairness")
-    return section("fairness", "Fairness over time", element("p", f"{text}."), chart)
+        return "config.yaml cannot be read"

@@ -130,7 +130,8 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         "tables": tables,
     }
     return Timeline(
-        header=json.dumps(header),
+        # Escaped, the same JSON cannot end the element that holds it.
+        header=json.dumps(header).replace("<", "\\u003c"),
         payload=text,
         packets=packets.height,
         kept=int(rows.size),

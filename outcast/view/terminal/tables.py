@@ -27,7 +27,6 @@ _MOST_LINES = 22
 _WIDTH = 80
 _STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
 
-_SCREEN = (listings.groups, listings.workloads, listings.programs, listings.probes)
 TABLES: Mapping[str, tuple[Callable[[Run, str], Listing | None], ...]] = {
     "flows": (
         *(listings.groups, listings.flows, listings.streams, listings.workloads),
@@ -48,7 +47,7 @@ def screen(run: Run, *, notes_shown: bool = False) -> RenderableType:
     found = textwrap.wrap(words.headline(run), _WIDTH)
     lines = [Text(line, style="bold") for line in found[:_MOST_OF_HEADLINE]]
     lines += [*_checks(run), *_warnings(run, notes_shown=notes_shown)]
-    tables = listings.shown(run, "run", _SCREEN)
+    tables = listings.shown(run, "run", listings.SCREEN)
     room = _MOST_LINES - 2 - len(lines) - sum(1 + table.head_lines for table in tables)
     while len(tables) > 1 and room < _LEAST_ROWS * len(tables):
         room += 1 + tables.pop().head_lines
@@ -79,7 +78,8 @@ def _heading(run: Run) -> Text:
 def _checks(run: Run) -> Iterator[Text]:
     """What was checked, each with its mark, and that one run is one draw."""
     line = Text()
-    for mark, text in words.checks(run):
+    for mark, *texts in words.checks(run):
+        text = ": ".join(filter(None, texts))
         if len(line) + len(text) + 4 > _WIDTH:
             yield line
             line = Text()

@@ -1,15 +1,17 @@
 "use strict";
-// The sections below the first ones open for a link to one of them, and for printing.
+// A folded section opens for a link into it; all open for printing.
 (() => {
-  const more = document.querySelector("main > details");
   const open = () => {
     const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
-    if (target && more.contains(target)) {
-      more.open = true;
+    const folded = target && (target.querySelector(":scope > details") || target.closest("details"));
+    if (folded) {
+      folded.open = true;
       target.scrollIntoView();
     }
   };
   addEventListener("hashchange", open);
-  addEventListener("beforeprint", () => { more.open = true; });
+  addEventListener("beforeprint", () => {
+    for (const each of document.querySelectorAll(".folded > details")) each.open = true;
+  });
   open();
 })();
