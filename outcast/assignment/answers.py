@@ -13,7 +13,7 @@ from outcast import handed_in
 from outcast.assignment.question_kind import GAP
 from outcast.assignment.questions import Question
 from outcast.errors import ConfigError, InputError
-from outcast.experiment.yaml_text import parse_yaml
+from outcast.experiment.reader import parse_yaml
 
 FILE = "answers.yaml"
 _MOST_UNKNOWN = 5

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, 
 
 from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
-from outcast.experiment import refusals, yaml_text
+from outcast.experiment import reader, refusals
 from outcast.reproduce import measures
 from outcast.reproduce.claims import Measure
 
@@ -62,7 +62,7 @@ class Document:
     @classmethod
     def read(cls, file: Path) -> Document:
         """A file of YAML that holds a mapping. Raises ConfigError."""
-        tree, lines = yaml_text.parse_with_lines(read_text(file), str(file))
+        tree, lines = reader.parse_with_lines(read_text(file), str(file))
         if not isinstance(tree, dict):
             raise ConfigError(f"{file}: allowed is a mapping of keys, as {{KEY: VALUE}}")
         return cls(file, tree, lines)

@@ -17,7 +17,7 @@ from outcast.assignment.graded import Graded
 from outcast.assignment.question_kind import Marked, State
 from outcast.errors import ConfigError, InputError
 from outcast.records.tables import csv_text
-from outcast.view.terminal import console
+from outcast.view.terminal import forms
 
 
 def number(value: float) -> str:
@@ -38,7 +38,7 @@ def _points(marked: Marked) -> str:
 def table(graded: Sequence[Graded], runs: Sequence[str]) -> Table:
     """The table for the terminal, a line for each submission; `runs` are the exercise's."""
     names = ("student", "verdict", *runs)
-    rows = console.table(*names, "points", "of", "by hand", left=names)
+    rows = forms.table(*names, "points", "of", "by hand", left=names)
     for each in graded:
         states = {run.name: run.state for run in each.runs}
         rows.add_row(

@@ -133,7 +133,7 @@ def _draw(path: Path, wanted: Selection, png: Path) -> None:
 
 def _show_links(source: Path, form: str) -> None:
     from outcast.records.run import Run
-    from outcast.view.terminal import console, tables
+    from outcast.view.terminal import forms, tables
 
     _require_folder(source, "--links", "counters")
     run = Run(source)
@@ -145,4 +145,4 @@ def _show_links(source: Path, form: str) -> None:
         with run.reading():
             terminal.console().print(tables.link_table(run.table("links")))
         return
-    terminal.echo_lines(console.frame(run.table("links"), form))
+    terminal.echo_lines(forms.frame(run.table("links"), form))

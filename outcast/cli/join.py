@@ -226,10 +226,10 @@ def _chain(
 
 def _segments(chain: Chain) -> Table:
     """A table with a row for each segment and direction; times in milliseconds."""
-    from outcast.view.terminal import console, joined
+    from outcast.view.terminal import forms, joined
 
     heads = ("packets", "lost", "lost (%)", "unknown", "median", "90 %", "99 %", "longest")
-    table = console.table("delays (ms)", *heads, wrapped=None)
+    table = forms.table("delays (ms)", *heads, wrapped=None)
     for part in chain.segments:
         table.add_row(
             f"{part.begins} to {part.ends}",

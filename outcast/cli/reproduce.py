@@ -133,10 +133,10 @@ def _require_verdicts(rows: Sequence[Row], page: Path) -> None:
 
 
 def _listing(recipes: Sequence[Recipe]) -> Table:
-    from outcast.view.terminal import console
+    from outcast.view.terminal import forms
 
     texts = ("id", "experiment", "reported")
-    table = console.table(*texts, "runs quick", "full", left=texts, wrapped=None, style="bold")
+    table = forms.table(*texts, "runs quick", "full", left=texts, wrapped=None, style="bold")
     for figure in recipes:
         points = len(figure.every_point)
         runs = (str(points * mode.repetitions) for mode in (figure.quick, figure.full))
@@ -146,14 +146,14 @@ def _listing(recipes: Sequence[Recipe]) -> Table:
 
 def _show(screen: Console, row: Row, output: Path) -> None:
     from outcast.reproduce import index, reproduce
-    from outcast.view.terminal import console
+    from outcast.view.terminal import forms
 
     result = row.result
     screen.print()
     screen.print(f"{result.id}: {result.title}", style="bold")
     screen.print(f"reported: {result.reported}")
     heads = ("claim", index.MEASURED, "p, corrected", "verdict")
-    table = console.table(*heads, left=heads, wrapped=None, style="bold")
+    table = forms.table(*heads, left=heads, wrapped=None, style="bold")
     for claim in row.claims:
         measured, p = index.measured_text(claim.record), index.p_text(claim.p)
         table.add_row(claim.record.text, measured, p, index.claim_text(claim))

@@ -19,7 +19,7 @@ from outcast.emulation.network.multipath import Subflows
 from outcast.emulation.part import Context, Record, as_record
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment
-from outcast.experiment.kernel import Kernel, argument
+from outcast.experiment.engine import Kernel, argument
 from outcast.plan import ports
 from outcast.plan.model import Plan
 from outcast.records.effective import Effective, Routing

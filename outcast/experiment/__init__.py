@@ -4,9 +4,9 @@ Each part of the schema has a file; `reader` reads and writes YAML. Keys are as 
 (`rate: 1gbit`); attributes carry their unit (`rate_bps`).
 """
 
+from outcast.experiment.engine import Kernel, Module
 from outcast.experiment.events import Event
 from outcast.experiment.flows import FlowGroup
-from outcast.experiment.kernel import Kernel, Module
 from outcast.experiment.limit import Drain, Limit
 from outcast.experiment.links import Layers, Link, OwnKeys
 from outcast.experiment.measure import GroupKind, Instant, Trace
@@ -21,11 +21,10 @@ from outcast.experiment.noise import Noise
 from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA
 from outcast.experiment.programs import Program
 from outcast.experiment.queues import PacingFq, Pfifo, Queue
-from outcast.experiment.reader import Source, json_schema, load, load_resolved, read, validate
-from outcast.experiment.sweep import Sweep
+from outcast.experiment.reader import Source, dump, json_schema, load, load_resolved, read, validate
 from outcast.experiment.topology import FromFile, FromGraph, Origin, OwnTopology, Topology
 from outcast.experiment.transport import TcpRand, Transport
-from outcast.experiment.whole import Experiment
+from outcast.experiment.whole import Experiment, Sweep
 from outcast.experiment.workloads import (
     Background,
     ConstantRate,
@@ -34,4 +33,3 @@ from outcast.experiment.workloads import (
     Shuffle,
     Workload,
 )
-from outcast.experiment.yaml_text import dump

@@ -1,8 +1,13 @@
-"""What distinguishes the engines; the rest of outcast asks here, and never which engine it is."""
+"""What distinguishes the engines (nobody else asks which it is), and the kernel of a run."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import re
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import StringConstraints, field_validator, model_validator
+
+from outcast.experiment.parts import Part, UserFile, described, optional
 
 EngineName = Literal["realtime", "virtual"]
 EngineChoice = Literal["auto", "realtime", "virtual"]
@@ -52,3 +57,81 @@ def properties(engine: EngineName | None) -> Properties:
 def candidates(choice: EngineChoice) -> tuple[EngineName, ...]:
     """The engines that may make such a run, first the one that no machine's speed matters to."""
     return ("virtual", "realtime") if choice == "auto" else (choice,)
+
+
+_SOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}\.c")
+"""The kernel has room for a module's name of 55 bytes (MODULE_NAME_LEN in linux/moduleparam.h)."""
+
+ParameterName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+ParameterText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,:/+-]{1,100}$")]
+"""The kernel splits parameters at spaces, and quotes would have to be escaped."""
+
+
+class Module(Part):
+    """A module of the kernel, compiled from a C file before the run and loaded for it."""
+
+    path: UserFile = described("the C file; its name without `.c` is the module's name")
+    parameters: dict[ParameterName, bool | int | ParameterText] = described(
+        "the module's parameters (module_param in the C file)", default={}
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _path_alone(cls, value: Any) -> Any:
+        """`tcp_mine.c` is short for `{path: tcp_mine.c}`."""
+        return {"path": value} if isinstance(value, str) else value
+
+    def _require(self) -> None:
+        if not _SOURCE.fullmatch(self.path.name):
+            raise ValueError(
+                f"{self.path.name!r}: allowed is a C file whose name has up to 40 letters, digits, "
+                "_ and -, begins with a letter and ends with .c"
+            )
+
+    @property
+    def name(self) -> str:
+        """The module's name in the kernel, which writes every `-` as `_`."""
+        return self.path.stem.replace("-", "_")
+
+    @property
+    def arguments(self) -> str:
+        """The parameters as finit_module(2) takes them."""
+        return " ".join(f"{name}={argument(value)}" for name, value in self.parameters.items())
+
+
+def argument(value: bool | int | str) -> str:
+    """A parameter's value in the kernel's words."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+class Kernel(Part):
+    """The run's kernel, with more than it always has."""
+
+    modules: tuple[Module, ...] = described(
+        "C files that are compiled and loaded, in this order", default=()
+    )
+    build: str | None = optional(
+        "the guest's kernel, by its key in `outcast guest info`; the default is ours",
+        pattern=r"^[0-9a-f]{6,20}$",
+    )
+
+    @field_validator("modules")
+    @classmethod
+    def _names_differ(cls, modules: tuple[Module, ...]) -> tuple[Module, ...]:
+        names = [module.name for module in modules]
+        for module in modules:
+            if names.count(module.name) > 1:
+                raise ValueError(
+                    f"two files give the module {module.name}; allowed is one of each name"
+                )
+        return modules
+
+
+class Guest(Part):
+    """The guest's file system."""
+
+    root: Literal["locked", "host"] = described(
+        "locked: programs of pinned versions, the same on every machine; host: this machine's own "
+        "programs, with which a run repeats only here",
+        default="locked",
+    )

@@ -31,8 +31,7 @@ from outcast.experiment.parts import (
     optional,
 )
 from outcast.experiment.queues import Queue
-from outcast.experiment.rate import RateOrTrace
-from outcast.experiment.wire import FRAMINGS, Framing, Overhead
+from outcast.experiment.rate import FRAMINGS, Framing, Overhead, RateOrTrace
 
 MOST_NOISE_NS = 64_000
 """The longest time that a profile of machines has (hosts-modern)."""

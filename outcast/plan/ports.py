@@ -21,8 +21,8 @@ from outcast.experiment import (
 from outcast.experiment.engine import candidates, properties
 from outcast.experiment.queues.base import BURST_ROUNDING_NS, DEFAULT_BURST_BYTES
 from outcast.experiment.queues.drop_tail import Htb
+from outcast.experiment.rate import FRAMINGS, Framing
 from outcast.experiment.whole import QueueException
-from outcast.experiment.wire import FRAMINGS, Framing
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
 from outcast.plan.noise import Span

@@ -9,7 +9,7 @@ from pydantic import Field
 from outcast import handed_in
 from outcast.errors import how_ended
 from outcast.experiment.queues.base import Drops
-from outcast.experiment.wire import Framing
+from outcast.experiment.rate import Framing
 
 GUEST_START_NS = 1_000_000_000_000_000_000
 """The clock of the virtual engine's guest at its boot: 2001-09-09 01:46:40 UTC."""

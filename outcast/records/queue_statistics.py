@@ -3,6 +3,18 @@
 The shaper's counters are those of the whole port, because the kernel reports every drop below the
 shaper to it once (qdisc_tree_reduce_backlog in net/sched/sch_api.c). That covers a packet that the
 queue refused, one dropped while queued, and one dropped when its turn came.
+
+The handles of a port's qdiscs are the same at every port:
+
+```
+8:  cable, only at hosts: the shaper is its class 1, and what follows the card its class 2
+1:  netem, only where a link has a delay
+9:  netem with slots, only at hosts whose sender takes its time (`noise.sender`)
+2:  the shaper: tbf or htb; its drop counter counts all drops below it
+3:  the queue
+4:  a qdisc below the queue, if its kind needs one: it holds the packets of a marking queue
+11: and so on: the queue of class 3:1 and so on, in a queue with classes (hexadecimal)
+```
 """
 
 from __future__ import annotations
@@ -16,13 +28,14 @@ from outcast.errors import ReadBackError
 from outcast.experiment.queues import KINDS
 from outcast.experiment.queues.classes import MOST_CLASSES
 from outcast.records.counters import Cause
-from outcast.records.qdisc_handles import (
-    CABLE_HANDLE,
-    CLASS_HANDLE,
-    DELAY_HANDLE,
-    QUEUE_HANDLE,
-    SHAPER_HANDLE,
-)
+
+CABLE_HANDLE = 8
+DELAY_HANDLE = 1
+SENDER_HANDLE = 9
+SHAPER_HANDLE = 2
+QUEUE_HANDLE = 3
+CLASS_HANDLE = 16
+
 
 _OWN_COUNTERS = {qdisc: read for kind in KINDS for qdisc, read in kind.counters.items()}
 _MARKS = ("marked", "marked_at_threshold")

@@ -19,7 +19,7 @@ from outcast.experiment import Experiment, dump
 from outcast.experiment.engine import properties
 from outcast.experiment.rate import RateTrace
 from outcast.files import write_text
-from outcast.plan import trace_files
+from outcast.plan import traces
 from outcast.plan.make import plan_of_command
 from outcast.plan.model import Plan
 from outcast.plan.planned import Planned
@@ -102,7 +102,7 @@ def _with_own_traces(directory: RunDirectory, experiment: Experiment) -> Experim
             continue
         own_name = f"{number}-{rate.trace.name.removeprefix(f'{number}-')}"
         try:
-            content = handed_in.read_bytes(rate.trace, trace_files.MOST_BYTES)
+            content = handed_in.read_bytes(rate.trace, traces.MOST_BYTES)
         except FileNotFoundError:
             raise ConfigError(f"{rate.trace}: there is no such file") from None
         except InputError as error:

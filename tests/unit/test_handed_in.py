@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from outcast import analysis, cli, experiment, handed_in
 from outcast.analysis.capture.pcap import read_capture
 from outcast.errors import ConfigError, InputError
-from outcast.experiment import sizes
+from outcast.experiment import workloads
 from outcast.records import generated as results
 from outcast.records.counters import HostCounters, PortCounters
 from outcast.records.run_directory import RunDirectory
@@ -140,7 +140,7 @@ def test_only_regular_files_are_read(kind, tmp_path):
     with pytest.raises(InputError, match=f"is {kind}"):
         read_capture("p", path)
     with pytest.raises(ValueError, match=f"is {kind}"):
-        sizes.read(path)
+        workloads.read(path)
 
 
 def test_a_link_that_the_user_names_is_followed(tmp_path):

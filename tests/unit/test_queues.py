@@ -18,7 +18,7 @@ from outcast.netlink import encode as attribute
 from outcast.plan import ports
 from outcast.plan.make import make_plan
 from outcast.plan.ports import PortQueue
-from outcast.records.qdisc_handles import CABLE_HANDLE, DELAY_HANDLE
+from outcast.records.queue_statistics import CABLE_HANDLE, DELAY_HANDLE
 from tests.fakes import Shown
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"

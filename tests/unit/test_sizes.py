@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.experiment import sizes
+from outcast.experiment import workloads
 
 
 @pytest.mark.parametrize(
@@ -14,12 +14,12 @@ from outcast.experiment import sizes
     [("web-search", 1138), ("data-mining", 5117)],
 )
 def test_published_distributions_have_their_published_mean(name, mean_packets):
-    assert sizes.published(name).mean_bytes() / 1460 == pytest.approx(mean_packets, rel=0.003)
+    assert workloads.published(name).mean_bytes() / 1460 == pytest.approx(mean_packets, rel=0.003)
 
 
-@pytest.mark.parametrize("name", sizes.PUBLISHED)
+@pytest.mark.parametrize("name", workloads.PUBLISHED)
 def test_samples_follow_the_distribution(name):
-    found = sizes.published(name)
+    found = workloads.published(name)
     draw = random.Random("test")
     sample = np.sort([found.sample(draw) for _ in range(20_000)])
     # Kolmogorov-Smirnov at 0.1 %: 1.95 / sqrt(n).
@@ -31,14 +31,14 @@ def test_samples_follow_the_distribution(name):
 
 @given(st.floats(0, 1))
 def test_quantile_and_share_are_inverse(share):
-    found = sizes.published("web-search")
+    found = workloads.published("web-search")
     size = found.quantile(share)
     assert found.share_up_to(size + 0.5) >= share - 1e-9
     assert size <= 8760 or found.share_up_to(size - 0.5) <= share + 1e-9
 
 
 def test_a_largest_size_cuts_the_distribution():
-    whole = sizes.published("data-mining")
+    whole = workloads.published("data-mining")
     cut = whole.up_to(3_076_220)
     assert cut.points[-1] == (3_076_220, 1.0)
     assert cut.share_up_to(1460) == pytest.approx(0.5 / 0.95)
@@ -63,14 +63,14 @@ def test_a_largest_size_cuts_the_distribution():
 )
 def test_what_is_no_distribution_is_refused(text, reason):
     with pytest.raises(ValueError, match=reason):
-        sizes.parse(text, "sizes.csv")
+        workloads.parse(text, "sizes.csv")
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ValueError, match=r"none\.csv: cannot be read"):
-        sizes.read(tmp_path / "none.csv")
+        workloads.read(tmp_path / "none.csv")
 
 
 def test_the_mean_counts_the_flows_of_the_smallest_size():
-    assert sizes.Sizes([(100, 0.5), (200, 1)]).mean_bytes() == 0.5 * 100 + 0.5 * 150
-    assert sizes.Sizes([(100, 1)]).mean_bytes() == 100
+    assert workloads.Sizes([(100, 0.5), (200, 1)]).mean_bytes() == 0.5 * 100 + 0.5 * 150
+    assert workloads.Sizes([(100, 1)]).mean_bytes() == 100

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from outcast import experiment, workflow
 from outcast.emulation.network.changes import Changer
 from outcast.errors import ConfigError
-from outcast.plan import stored, trace_files, traces
+from outcast.plan import stored, traces
 from outcast.plan.events import port_traces
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -22,8 +22,8 @@ MS = 10**6
 FRAME_BITS = 1514 * 8
 
 
-def parsed(text: str, *, repeat: bool = False) -> trace_files.Trace:
-    return trace_files.parse(text, FRAME_BITS, repeat=repeat)
+def parsed(text: str, *, repeat: bool = False) -> traces.Trace:
+    return traces.parse(text, FRAME_BITS, repeat=repeat)
 
 
 def refusal(text: str, *, repeat: bool = False) -> tuple[int, str]:
@@ -259,7 +259,7 @@ STREAM = "{kind: constant_rate, from: h4, to: h1, rate: 20mbit, datagram: %s}"
 def test_steps_hold_frames_of_the_size_that_is_sent(tmp_path, more, wire_bytes):
     whole, plan = planned(tmp_path, "{trace: cell.csv}", *more)
     path = tmp_path / "cell.csv"
-    trace = trace_files.read(path, FRAME_BITS, repeat=False)
+    trace = traces.read(path, FRAME_BITS, repeat=False)
     wanted = traces.steps(trace, whole.duration_ns, 8 * wire_bytes)
     (found,) = plan.traces
     assert found.t_ns[:-1] == wanted.t_ns

@@ -10,7 +10,7 @@ from outcast import experiment, netlink
 from outcast.emulation import queues
 from outcast.emulation.queues.change import rate_request
 from outcast.errors import ConfigError
-from outcast.experiment.wire import FRAMINGS
+from outcast.experiment.rate import FRAMINGS
 from outcast.plan import ports
 from outcast.plan.make import make_plan
 

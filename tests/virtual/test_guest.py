@@ -28,7 +28,7 @@ from outcast.engines.kernel import cache
 from outcast.engines.virtual import world_of
 from outcast.errors import GuestError
 from outcast.experiment.queues.drop_tail import Tbf
-from outcast.experiment.wire import FRAMINGS
+from outcast.experiment.rate import FRAMINGS
 from outcast.plan.ports import PortQueue
 from outcast.records.flows import GUEST_START_NS
 from tests.deadlines import HANG_S

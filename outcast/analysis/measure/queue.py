@@ -15,7 +15,7 @@ import numpy as np
 
 from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
-from outcast.experiment.wire import Framing
+from outcast.experiment.rate import Framing
 
 if TYPE_CHECKING:
     from outcast.records.port_summaries import SpreadSummary

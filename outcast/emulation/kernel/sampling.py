@@ -31,7 +31,7 @@ from outcast.emulation.kernel.sockets import (
 from outcast.emulation.part import Context, Record, ThreadPart
 from outcast.plan.flows import Flow
 from outcast.records.effective import Sampling
-from outcast.records.qdisc_handles import QUEUE_HANDLE, SHAPER_HANDLE
+from outcast.records.queue_statistics import QUEUE_HANDLE, SHAPER_HANDLE
 from outcast.records.samples import PORTS_FILE, SOCKETS_FILE, Sample, SamplesWriter
 
 _EXTENSIONS = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_VEGASINFO - 1)

@@ -32,7 +32,7 @@ from outcast.experiment import MTU_FRAME_BYTES
 from outcast.experiment.faults import Policer
 from outcast.experiment.queues.base import TICK_NS
 from outcast.plan.ports import PortQueue
-from outcast.records.qdisc_handles import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
+from outcast.records.queue_statistics import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
 
 _TCA_KIND, _TCA_OPTIONS, _NESTED = 1, 2, 0x8000
 _CHANGE = netlink.REQUEST | netlink.ACK

@@ -12,7 +12,7 @@ from outcast.errors import ReadBackError
 from outcast.experiment.queues.classes import HasClasses
 from outcast.plan.ports import PortQueue
 from outcast.records.effective import OTHER_CODE_POINTS
-from outcast.records.qdisc_handles import QUEUE_HANDLE
+from outcast.records.queue_statistics import QUEUE_HANDLE
 
 _TCA_CLASSID, _TCA_U32_SEL = 1, 5
 """Of u32 and of matchall alike (linux/pkt_cls.h)."""

@@ -28,10 +28,10 @@ from outcast.experiment import MTU_FRAME_BYTES, Queue
 from outcast.experiment.limit import Limit
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.experiment.queues.base import BURST_ROUNDING_NS, OVERHEAD, PORT, RATE, TICK_NS, Qdisc
-from outcast.experiment.wire import FRAMINGS, Framing
+from outcast.experiment.rate import FRAMINGS, Framing
 from outcast.plan.ports import PortQueue
 from outcast.records.flows import QueueRecord
-from outcast.records.qdisc_handles import (
+from outcast.records.queue_statistics import (
     CABLE_HANDLE,
     CLASS_HANDLE,
     DELAY_HANDLE,

@@ -17,7 +17,7 @@ from outcast.experiment.queues.custom import Custom
 from outcast.plan.links import Direction
 from outcast.plan.ports import asked_of_switch
 from outcast.records.run import Run
-from outcast.view.terminal import console
+from outcast.view.terminal import forms
 from outcast.view.terminal.listing import milliseconds
 
 _HEADS = {
@@ -34,12 +34,12 @@ def lines(source: Source, wanted: Selection, form: str) -> Iterator[str]:
     if form == "json":
         rows = [row | {"from_ms": float(row["from_ms"])} for row in rows]
     if form != "table":
-        yield from console.records(rows, [*_HEADS], form)
+        yield from forms.records(rows, [*_HEADS], form)
     elif not rows:
         yield "there was no blackout: no chain of drops while packets of other ports got through"
     else:
         cells = ([str(row[name]) for name in _HEADS] for row in rows)
-        yield from console.aligned([[*_HEADS.values()], *cells], left=(1, 2))
+        yield from forms.aligned([[*_HEADS.values()], *cells], left=(1, 2))
 
 
 def _chosen(source: Source, wanted: Selection) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from outcast.analysis.measure.estimates import ALL
 from outcast.errors import ConfigError, InputError
 from outcast.plan.addresses import with_port
 from outcast.records.captures import QueueEstimate
-from outcast.view.terminal import console
+from outcast.view.terminal import forms
 
 MOST_FLOWS = 20
 """The most flows that lost packets and have a row each."""
@@ -48,7 +48,7 @@ def parts(found: Found) -> Iterator[Table | str]:
 
 def _inputs(joined: Joined, chains: Chains) -> Table:
     heads = ("packets", "forwarded", "dropped", "unknown", "chains", "longest", "blackouts")
-    table = console.table("input", *heads, wrapped=None)
+    table = forms.table("input", *heads, wrapped=None)
     for index, name in enumerate(joined.inputs):
         verdict = joined.verdict[joined.arrivals.port == index]
         of_port = chains.ingress == index
@@ -89,7 +89,7 @@ def _queue_text(estimate: QueueEstimate) -> str:
 def _waits(joined: Joined) -> Table:
     """A table of how long packets spent in the switch, by input and output, in milliseconds."""
     heads = ("packets", "least", "median", "90 %", "99 %", "longest")
-    table = console.table("waits (ms)", *heads, wrapped=None)
+    table = forms.table("waits (ms)", *heads, wrapped=None)
     waits_ns = joined.t_out_ns - joined.arrivals.stamp_ns
     has_left = joined.t_out_ns >= 0
     for row, ingress in enumerate(joined.inputs):
@@ -116,7 +116,7 @@ def _losses(joined: Joined) -> Table | None:
     losing = [row for row in np.argsort(-drops, kind="stable").tolist() if drops[row]]
     if not losing:
         return None
-    table = console.table("losses by flow", "packets", "dropped", "dropped (%)", wrapped=None)
+    table = forms.table("losses by flow", "packets", "dropped", "dropped (%)", wrapped=None)
     rows = []
     for row in losing[:MOST_FLOWS]:
         flow = joined.flows[row]
@@ -172,7 +172,7 @@ def lines(flows: Sequence[SeenFlow], form: str) -> Iterator[str]:
         yield from _table(flows)
         return
     records = [_record(flow) for flow in flows]
-    yield from console.records(records, [*records[0]] if records else (), form)
+    yield from forms.records(records, [*records[0]] if records else (), form)
 
 
 def _record(flow: SeenFlow) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _table(flows: Sequence[SeenFlow]) -> Iterator[str]:
         )
         ends = f"{with_port(key.src, key.sport)} to {with_port(key.dst, key.dport)}"
         rows.append((f"{ends}{kind}", *cells))
-    yield from console.aligned(rows, left=(0,))
+    yield from forms.aligned(rows, left=(0,))
     rest = flows[MOST_SHOWN:]
     if rest:
         yield f"and {len(rest):,} more flows of {sum(flow.packets for flow in rest):,} packets"

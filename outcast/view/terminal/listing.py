@@ -23,7 +23,7 @@ from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan.addresses import with_port
 from outcast.records.run import IN_INTERVAL, Run
 from outcast.units import counted
-from outcast.view.terminal import console
+from outcast.view.terminal import forms
 
 Row = dict[str, Any]
 Found = Iterator[tuple[Row, tuple[Row, ...]]]
@@ -410,10 +410,10 @@ _FIELD: dict[str, _Field] = {
 
 
 def _csv(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:
-    yield console.csv_line([*fields, "queue"] if with_queue else fields)
+    yield forms.csv_line([*fields, "queue"] if with_queue else fields)
     for row in rows:
         content = [_content(row.queue)] if with_queue else []
-        yield console.csv_line([*(_FIELD[field].read(row) for field in fields), *content])
+        yield forms.csv_line([*(_FIELD[field].read(row) for field in fields), *content])
 
 
 def _json(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:

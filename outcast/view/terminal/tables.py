@@ -17,7 +17,7 @@ from outcast.view import listings
 from outcast.view import summary_words as words
 from outcast.view.events import moments, trace_sentences
 from outcast.view.listings import Listing
-from outcast.view.terminal import console
+from outcast.view.terminal import forms
 
 _MOST_WARNINGS = 4
 _MOST_OF_HEADLINE = 3
@@ -55,7 +55,7 @@ def screen(run: Run, *, notes_shown: bool = False) -> RenderableType:
     for place, table in enumerate(tables):
         made = table.cut(room // (len(tables) - place))
         room -= len(made.rows)
-        parts += ["", console.listing(made)]
+        parts += ["", forms.listing(made)]
     return Group(*parts, "", *lines)
 
 
@@ -111,7 +111,7 @@ def rest(run: Run, wanted: Collection[str]) -> RenderableType:
         if name not in wanted:
             continue
         for table in listings.shown(run, "show", tables):
-            parts += [Text(table.title, style="bold"), console.listing(table)]
+            parts += [Text(table.title, style="bold"), forms.listing(table)]
             parts += [Text(f"  {text}", style="dim") for text in table.remarks]
             parts.append("")
         if name == "losses":
@@ -146,7 +146,7 @@ def link_table(frame: pl.DataFrame) -> RenderableType:
     )
     counted = [name for name in ("packets", "bytes", "lost") if name in frame.columns]
     numbers = ("flows", "acknowledged", *counted)
-    table = console.table("port", "to", *numbers, "utilisation", left=("port", "to"), wrapped=None)
+    table = forms.table("port", "to", *numbers, "utilisation", left=("port", "to"), wrapped=None)
     table.caption = f"{frame.height - used.height} more directions sent nothing"
     for row in used.iter_rows(named=True):
         cells = (str(row[name]) for name in numbers)

@@ -10,7 +10,7 @@ from outcast.quantities import format_ratio
 from outcast.records.interventions import Compared, ComparedFlows, Decision, Interventions, WhatIf
 from outcast.units import format_bps, format_time
 from outcast.view.listings import MOST_ROWS
-from outcast.view.terminal import console
+from outcast.view.terminal import forms
 
 _Form = Callable[[float], str]
 
@@ -67,7 +67,7 @@ def table(compared: list[ComparedFlows], what: str) -> Table:
     completes = any(flows.completion_ns.factual is not None for flows in rows)
     names = ["goodput", "drops", "timeouts", *(["completion"] if completes else [])]
     heads = (head for name in names for head in (name, ""))
-    made = console.table(what, *heads, left=(what,), wrapped=None)
+    made = forms.table(what, *heads, left=(what,), wrapped=None)
     for flows in rows:
         both = (_cells(values, form) for values, form in quantities(flows, completes))
         made.add_row(flows.name, *(cell for cells in both for cell in cells))
@@ -123,7 +123,7 @@ def rows(decision: Decision) -> Iterator[tuple[str, ...]]:
 
 def decision_table(decision: Decision) -> Table:
     """The rows for the terminal."""
-    made = console.table(*HEADS, left=(), wrapped=None)
+    made = forms.table(*HEADS, left=(), wrapped=None)
     for row in rows(decision):
         made.add_row(*row)
     return made

@@ -19,7 +19,7 @@ from outcast.errors import ConfigError
 from outcast.records.flows import FlowRecord
 from outcast.records.run import IN_INTERVAL, Run
 from outcast.units import counted
-from outcast.view.terminal import console
+from outcast.view.terminal import forms
 from outcast.view.terminal.blackouts import Words
 
 
@@ -36,7 +36,7 @@ def overview(run: Run, form: str, whole: bool = False) -> Iterator[str]:
     from_ns, to_ns = _interval(run, whole)
     again = traced.again.filter(_lies_in(run, whole))
     if form != "table":
-        yield from console.frame(again.drop("order"), form)
+        yield from forms.frame(again.drop("order"), form)
         return
     yield "Of the whole run" if whole else f"From {from_ns / 1e9:g} to {to_ns / 1e9:g} s"
     yield ""
@@ -175,7 +175,7 @@ def chains(run: Run, flow: int, form: str, whole: bool = False) -> Iterator[str]
     table = chain_table(traced.drops, traced.again, traced.senders)
     table = table.filter(_drops_counted(run, table, whole, "t_drop_ns"), pl.col("flow") == flow)
     if form != "table":
-        yield from console.frame(table, form)
+        yield from forms.frame(table, form)
         return
     yield f"{_named(record)}: {counted(table.height, 'data segment')} dropped (times in ms)"
     words = Words.of(run)
@@ -219,7 +219,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
     columns = enumerate(zip(*rows, strict=True))
     left = [at for at, (_, *texts) in columns if not texts or not all(map(is_number, texts))]
-    yield from (f"  {line}" for line in console.aligned(rows, left))
+    yield from (f"  {line}" for line in forms.aligned(rows, left))
 
 
 def _short(t_ns: int | None) -> str:
@@ -241,16 +241,14 @@ def lines(run: Run, wanted: Wanted, form: str) -> Iterator[str]:
     if form == "table":
         yield _line(("time (ms)", "event", "host", "port", "flow", "packet"), "what")
     if form == "csv":
-        yield console.csv_line([*_COLUMNS, "fields"])
+        yield forms.csv_line([*_COLUMNS, "fields"])
     for event, row in rows(run, wanted):
         if form == "json":
             own = {name: value for name, value in row.items() if not isinstance(value, bytes)}
             yield json.dumps({"event": event, **own})
         elif form == "csv":
             first = {"event": event, **row}
-            yield console.csv_line(
-                [*(first[name] for name in _COLUMNS), json.dumps(own_fields(row))]
-            )
+            yield forms.csv_line([*(first[name] for name in _COLUMNS), json.dumps(own_fields(row))])
         else:
             first = {**row, "event": event, "t_ns": f"{row['t_ns'] / 1e6:.6f}"}
             yield _line(tuple(first[name] for name in _COLUMNS), _what(row))
