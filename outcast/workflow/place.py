@@ -36,8 +36,8 @@ class Partial:
 def unfinished(target: Path, tell: Callable[[str], None] = lambda text: None) -> Iterator[Partial]:
     """A folder beside `target` that is renamed to it when the block ends well.
 
-    Its name holds the place, so that no second run begins there. `tell` gets a line if killed runs
-    had left something, which is removed.
+    No second run begins while it is there. `tell` gets a line if killed runs had left something,
+    which is removed.
 
     Raises:
         ConfigError: `target` holds something, another run has the place, or it cannot be made.
@@ -68,19 +68,26 @@ def unfinished(target: Path, tell: Callable[[str], None] = lambda text: None) ->
 
 def _made(target: Path) -> Path:
     """Makes the run's folder, which has this name until it is complete."""
-    path = Path(os.path.abspath(target.parent)) / f".{target.name}.partial"
+    folder, name = Path(os.path.abspath(target.parent)), f".{target.name}."
+    path = folder / f"{name}{os.getpid()}.partial"
     try:
-        files.make_folders(path.parent)
+        files.make_folders(folder)
         path.mkdir()
-    except FileExistsError:
-        if not path.exists():  # a folder above is a file
-            raise ConfigError(f"{target}: {os.strerror(errno.EEXIST)}; {_ALLOWED}") from None
-        raise TakenError(
-            f"{target}: another run will put its result there ({path}); {_ALLOWED}"
-        ) from None
     except OSError as error:
+        if path.exists():
+            raise _taken(target, path) from None
         raise ConfigError(f"{target}: {error.strerror}; {_ALLOWED}") from None
+    others = [other for other in folder.iterdir() if other.name.startswith(name)]
+    for other in others:
+        number = other.name.removeprefix(name).removesuffix(".partial")
+        if other != path and number.isdigit() and Path("/proc", number).exists():
+            path.rmdir()
+            raise _taken(target, other)
     return path
+
+
+def _taken(target: Path, folder: Path) -> TakenError:
+    return TakenError(f"{target}: another run will put its result there ({folder}); {_ALLOWED}")
 
 
 def _keep_failed(path: Path, target: Path, error: Exception) -> None:

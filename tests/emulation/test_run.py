@@ -134,7 +134,7 @@ def start(target: Path, *options: str) -> subprocess.Popen[str]:
 def await_flows(run: subprocess.Popen[str], target: Path) -> None:
     """Waits until the run's own flows have begun to log."""
     end = time.monotonic() + HANG_S
-    while not list(target.parent.glob(f".{target.name}.partial/flows/client.12.out")):
+    while not list(target.parent.glob(f".{target.name}.*.partial/flows/client.12.out")):
         assert run.poll() is None, run.communicate()
         assert time.monotonic() < end, "the flows never started"
         time.sleep(0.05)
