@@ -145,13 +145,11 @@ class Explanation:
 
     def lines(self) -> list[str]:
         """The explanation in words: what differs, where first, and what can have caused it."""
-        if self.equal and not self.manifests:
-            return [f"equal: {self.captures} captures, byte by byte"]
-        said = []
         if self.equal:
-            said.append(f"equal: {self.captures} captures, byte by byte, although:")
+            although = ", although:" if self.manifests else ""
+            said = [f"equal: {self.captures} captures, byte by byte{although}"]
         else:
-            said.append(f"different: {len(self.different)} of {self.captures} captures")
+            said = [f"different: {len(self.different)} of {self.captures} captures"]
         for names, which in ((self.only_one, "first"), (self.only_other, "second")):
             if names:
                 said.append(f"only the {which} run captured {', '.join(names)}")

@@ -211,22 +211,16 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 def _frame(
     rows: Sequence[Mapping[str, Any]], types: Mapping[str, type[pl.DataType]]
 ) -> pl.DataFrame:
-    columns = dict.fromkeys(key for row in rows for key in row)
-    series = []
-    for name in columns:
+    frame = pl.DataFrame(
+        rows, schema_overrides={**types, **_OWN}, infer_schema_length=None, strict=False
+    )
+    if "losses.total" in frame.columns:
         # A run that counted its losses lost nothing by a cause that it does not name.
-        none = 0 if name.startswith("losses.causes.") else None
-        values = [row.get(name, none if "losses.total" in row else None) for row in rows]
-        kind = _OWN.get(name) or types.get(name) or _column_type(values)
-        series.append(pl.Series(name, values, dtype=kind, strict=False))
-    return pl.DataFrame(series)
-
-
-def _column_type(values: Sequence[Any]) -> type[pl.DataType]:
-    """Like `_type_of`, except that a column without any value is numeric."""
-    if all(value is None for value in values):
-        return pl.Float64
-    return _type_of(values)
+        counted = pl.col("losses.total").is_not_null()
+        causes = pl.col("^losses\\.causes\\..*$")
+        frame = frame.with_columns(pl.when(counted).then(causes.fill_null(0)).otherwise(causes))
+    # A column without any value is numeric.
+    return frame.with_columns(pl.col(pl.Null).cast(pl.Float64))
 
 
 def _flow_rows(

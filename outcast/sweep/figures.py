@@ -111,7 +111,7 @@ def heat(groups: Sequence[Group], value: str, labels: Labels) -> Figure:
     values = np.full((len(rows), len(columns)), np.nan)
     stars = np.full(values.shape, "", object)
     for group in groups:
-        center = group.cell(value).interval.value
+        center = group.cells[value].value
         column, row = (group.at[key] for key in keys)
         place = rows.index(row), columns.index(column)
         values[place] = np.nan if center is None else center / factor
@@ -213,7 +213,7 @@ def _series(groups: Sequence[Group], labels: Labels) -> dict[str, list[Group]]:
 def _bounds(groups: Sequence[Group | None], value: str) -> tuple[Array, Array, Array]:
     """Centres, lows and highs in the unit for people; all are NaN for None instead of a group."""
     nothing = Interval(0, None, None, None)
-    intervals = [nothing if group is None else group.cell(value).interval for group in groups]
+    intervals = [nothing if group is None else group.cells[value] for group in groups]
     return bounds(intervals, scale(value)[0])
 
 

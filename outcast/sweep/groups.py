@@ -26,23 +26,16 @@ _MOST_COLUMNS_NAMED = 20
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One value of one group: its average over the runs, or its difference from another sweep."""
-
-    value: str
-    interval: Interval
-
-
-@dataclass(frozen=True)
 class Group:
     """Runs that have the same values at the keys by which they are grouped; `at` has both.
 
-    How many of the `tested` ones were `stationary`; in a comparison, of both sweeps together.
+    `cells` has each value's average over the runs, or its difference from another sweep. How many
+    of the `tested` runs were `stationary`; in a comparison, of both sweeps together.
     """
 
     at: dict[str, Any]
     runs: int
-    cells: tuple[Cell, ...]
+    cells: dict[str, Interval]
     stationary: int = 0
     tested: int = 0
 
@@ -50,10 +43,6 @@ class Group:
     def moves(self) -> bool:
         """Whether most runs were not stationary, so that means hang on when the interval lies."""
         return 2 * self.stationary < self.tested
-
-    def cell(self, value: str) -> Cell:
-        """The cell of a value for which the group was summed up."""
-        return next(cell for cell in self.cells if cell.value == value)
 
 
 def remarks_on_trends(summed: Sequence[Group]) -> list[str]:
@@ -73,8 +62,7 @@ def are_copies(group: Group) -> bool:
     With constant delays on the exact clock of the virtual engine, runs with different seeds can be
     equal packet for packet.
     """
-    intervals = [cell.interval for cell in group.cells if cell.interval.value is not None]
-    bounds = [(interval.low, interval.high) for interval in intervals]
+    bounds = [(each.low, each.high) for each in group.cells.values() if each.value is not None]
     return bool(bounds) and all(
         low is not None and high is not None and math.isclose(low, high, rel_tol=1e-12)
         for low, high in bounds
@@ -85,9 +73,9 @@ def without_value(summed: Sequence[Group]) -> list[str]:
     """A sentence for each value that only some runs of a group have."""
     missing: Counter[str] = Counter()
     for group in summed:
-        for cell in group.cells:
-            if cell.interval.n:
-                missing[cell.value] += group.runs - cell.interval.n
+        for name, interval in group.cells.items():
+            if interval.n:
+                missing[name] += group.runs - interval.n
     return [
         f"{name}: {count} of the runs have no value and are left out{_because(name)}"
         for name, count in missing.items()
@@ -266,7 +254,7 @@ def summarize(
     """
     groups = []
     for at, rows in grouped(frame, by):
-        cells = tuple(Cell(name, _central(rows, name, kind)) for name in values)
+        cells = {name: _central(rows, name, kind) for name in values}
         groups.append(Group(at, rows.height, cells, *_stationary(rows)))
     return groups
 
@@ -296,13 +284,10 @@ def compare(
         other = others.get(tuple(at.items()))
         if other is None:
             continue
-        cells = tuple(
-            Cell(
-                name,
-                statistics.difference(numbers(rows, name, kind), numbers(other, name, kind), kind),
-            )
+        cells = {
+            name: statistics.difference(numbers(rows, name, kind), numbers(other, name, kind), kind)
             for name in values
-        )
+        }
         runs = min(rows.height, other.height)
         groups.append(Group(at, runs, cells, *_stationary(rows, other)))
     if not groups:

@@ -113,23 +113,13 @@ def write(
         members[f"{archive.SWEEP}/{file.relative_to(directory.path)}"] = file
     has_captures = any("/captures/" in name for name in members)
     notes = (*_on_results(sweep), *archive.on_replays(manifests, has_captures))
-    made, rows = _tried([_MEANS, *claims], members, scratch)
+    made, table = _tried([_MEANS, *claims], members, scratch)
     each_s = sum(sum(manifest.wall_s.values()) for manifest in manifests) / count
-    samples = [(SAMPLE, str(SAMPLE))] if count > SAMPLE else []
-    for number, text in [*samples, (count, "all")]:
-        command = f"outcast replay {shlex.quote(path.name)} --runs {text}"
-        title = f"{number} of {count} runs, made again and compared"
-        rows.append((title, command, f"{_time(each_s * number)} one by one"))
     members |= made
     members[archive.README] = archive.readme(
         f"Sweep {sweep.experiment.name} of outcast, {count} runs",
         [_DESCRIPTION.format(len(chosen), count), *notes],
-        _USAGE.format(
-            table="\n".join(
-                f"{number}. {title}\n   {command}\n   {took}"
-                for number, (title, command, took) in enumerate(rows, 1)
-            )
-        ),
+        _USAGE.format(table=table, file=shlex.quote(path.name), each=_time(each_s)),
     )
     date_s = max(directory.run(name).manifest.stat().st_mtime for name in names)
     record = Record(captures=captures, sweep=True)
@@ -145,9 +135,12 @@ With outcast, each claim, the command that gives it, and the time that it took t
 machine. Unpack this archive, and run the commands in its folder.
 
 {table}
+To make runs again, which takes {each} for each, and to compare captures to the byte and all values:
 
-`outcast replay` compares captures to the byte and every value of the tables. To go on with the
-sweep elsewhere: outcast sweep sweep/sweep.yaml -o FOLDER
+   outcast replay {file} --runs 5
+   outcast replay {file} --runs all
+
+To go on with the sweep elsewhere: outcast sweep sweep/sweep.yaml -o FOLDER
 """
 
 
@@ -192,10 +185,10 @@ def _on_results(sweep: State) -> list[str]:
 
 def _tried(
     claims: Sequence[Claim], members: zips.Members, scratch: Path
-) -> tuple[dict[str, Path | bytes], list[tuple[str, str, str]]]:
+) -> tuple[dict[str, Path | bytes], str]:
     """Runs the commands of claims in the folder that the archive will unpack to.
 
-    Returns what they wrote, and a row for each: the claim, its command, and the time it took.
+    Returns what they wrote, and a table: each claim, its command, and the time it took.
     """
     folder = scratch / "laid-out"
     for name, content in members.items():
@@ -205,7 +198,7 @@ def _tried(
         else:
             shutil.copy(content, folder / name)
     (claimed := scratch / archive.CLAIMS).mkdir()
-    rows = []
+    table = ""
     before = {*plain_files(folder)}
     for number, claim in enumerate(claims, 1):
         argv = [sys.executable, "-P", "-m", "outcast", *shlex.split(claim.command)[1:]]
@@ -227,9 +220,9 @@ def _tried(
         for path in {*plain_files(folder)} - before:
             # Moved, because the next command may write it again.
             path.rename(claimed / f"claim-{number}-{path.name}")
-        gave = f"{took}, gave {archive.CLAIMS}/claim-{number}*"
-        rows.append((claim.claim, claim.command, gave))
-    return {f"{archive.CLAIMS}/{path.name}": path for path in plain_files(claimed)}, rows
+        table += f"{number}. {claim.claim}\n   {claim.command}\n"
+        table += f"   {took}, gave {archive.CLAIMS}/claim-{number}*\n"
+    return {f"{archive.CLAIMS}/{path.name}": path for path in plain_files(claimed)}, table
 
 
 def _time(seconds: float) -> str:

@@ -18,7 +18,7 @@ from outcast.analysis.statistics import Interval
 from outcast.experiment import Experiment
 from outcast.records.tables import csv_text
 from outcast.sweep.dataset import is_compared
-from outcast.sweep.groups import Cell, Group
+from outcast.sweep.groups import Group
 from outcast.sweep.points import as_text
 
 _SCALES: dict[str, tuple[tuple[str, float], ...]] = {
@@ -111,9 +111,9 @@ def table(groups: Sequence[Group], center: str, labels: Labels) -> RenderableTyp
     A key's column is headed by its own label, if it has one, and below it by the key itself.
     """
     parts: list[RenderableType] = []
-    for number, cell in enumerate(groups[0].cells if groups else ()):
+    for value in groups[0].cells if groups else ():
         table_of_values = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-        table_of_values.title = Text(heading(cell.value), style="bold")
+        table_of_values.title = Text(heading(value), style="bold")
         for key in _keys(groups):
             name = labels.key(key)
             table_of_values.add_column(name if name == key else f"{name}\n{key}", overflow="fold")
@@ -123,9 +123,9 @@ def table(groups: Sequence[Group], center: str, labels: Labels) -> RenderableTyp
         for group in groups:
             table_of_values.add_row(
                 *map(value_text, group.at.values()),
-                str(group.cells[number].interval.n),
+                str(group.cells[value].n),
                 *([stationary(group)] if tested else []),
-                *interval_texts(group.cells[number], group),
+                *interval_texts(value, group),
             )
         parts += [table_of_values, ""]
     return Blocks(*parts)
@@ -139,11 +139,10 @@ def as_csv(groups: Sequence[Group]) -> str:
     head = ["value", "runs", "center", "low", "high", "stationary", "tested"]
     rows: list[list[object]] = [[*_keys(groups), *head]]
     for group in groups:
-        for cell in group.cells:
-            interval = cell.interval
+        for value, interval in group.cells.items():
             bounds = [interval.value, interval.low, interval.high]
             trend = [group.stationary, group.tested]
-            rows.append([*group.at.values(), cell.value, interval.n, *bounds, *trend])
+            rows.append([*group.at.values(), value, interval.n, *bounds, *trend])
     return csv_text(rows)
 
 
@@ -156,7 +155,7 @@ def as_json(groups: Sequence[Group]) -> str:
                 "runs": group.runs,
                 "stationary": group.stationary,
                 "tested": group.tested,
-                "values": {cell.value: _tree(cell.interval) for cell in group.cells},
+                "values": {name: _tree(interval) for name, interval in group.cells.items()},
             }
             for group in groups
         ],
@@ -206,13 +205,13 @@ def stationary(group: Group) -> str:
     return f"{group.stationary} of {group.tested}" if group.tested else "-"
 
 
-def interval_texts(cell: Cell, group: Group) -> tuple[str, str]:
-    """The centre and the interval, `5.2` and `[4.3, 6.3]`; `-` for what is missing.
+def interval_texts(value: str, group: Group) -> tuple[str, str]:
+    """The centre of a value and its interval, `5.2` and `[4.3, 6.3]`; `-` for what is missing.
 
     The centre has a star if most runs of its group were not stationary.
     """
-    factor, _ = scale(cell.value)
-    interval = cell.interval
+    factor, _ = scale(value)
+    interval = group.cells[value]
     if interval.value is None:
         return "-", "-"
     center = _number(interval.value / factor) + "*" * group.moves

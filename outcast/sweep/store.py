@@ -29,7 +29,7 @@ from outcast import experiment, files, handed_in
 from outcast.engines import ledger
 from outcast.errors import BusyError, ConfigError, InputError, shortened
 from outcast.experiment import Experiment, OwnTopology
-from outcast.experiment.engine import EngineChoice, candidates
+from outcast.experiment.engine import candidates
 from outcast.experiment.parts import with_files
 from outcast.files import sha256, write_json, write_text
 from outcast.networks import resolve as networks
@@ -172,22 +172,10 @@ def other_key(directory: RunDirectory, requested: Experiment) -> str | None:
     """
     made = experiment.load_resolved(directory.config)
     engine = made.engine if made.engine in candidates(requested.engine) else requested.engine
-    there, here = (_of_run(each, engine) for each in (made, requested))
+    there, here = (_facts(each.resolved(candidates(engine)[0])) for each in (made, requested))
     other = next((key for key in (*here, *there) if here.get(key) != there.get(key)), None)
     # The manifest says which seed the run really had.
     return "seed" if other is None and directory.read_manifest().seed != requested.seed else other
-
-
-def _of_run(tried: Experiment, engine: EngineChoice) -> dict[str, Any]:
-    """The facts in which runs differ. Files have no folders in it, because a run has copies."""
-    resolved = tried.resolved(candidates(engine)[0])
-    tree = _without_folders(resolved).model_dump(mode="json", by_alias=True)
-    tree["topology"].pop("path", None)
-    for number, override in enumerate(tree["links"]["overrides"]):
-        if isinstance(override.get("rate"), dict):
-            name = override["rate"]["trace"]
-            override["rate"]["trace"] = name.removeprefix(f"{number}-")
-    return {key: value for key, value in tree.items() if key not in OF_THE_SWEEP}
 
 
 def take_stock(
@@ -283,11 +271,8 @@ def locked(path: Path, note: Callable[[str], None] = lambda text: None) -> Itera
 
 def _require_usable(directory: SweepDirectory, config: Experiment, resume: bool) -> None:
     path = directory.path
-    try:
-        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-            return
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; allowed is a new folder of yours") from None
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
     if not directory.config.exists():
         raise ConfigError(f"{path}: exists and holds no sweep; allowed is a new folder")
     if not resume:
@@ -301,7 +286,7 @@ def require_same(directory: SweepDirectory, config: Experiment) -> None:
     Raises InputError if it does not hold a sweep.
     """
     path = directory.path
-    there, here = (_comparable(tree) for tree in (directory.read_experiment(), config))
+    there, here = (_facts(tree) for tree in (directory.read_experiment(), config))
     for key in here.keys() | there.keys():
         if here.get(key) != there.get(key):
             raise ConfigError(
@@ -312,13 +297,15 @@ def require_same(directory: SweepDirectory, config: Experiment) -> None:
             )
 
 
-def _comparable(config: Experiment) -> dict[str, Any]:
-    tree = _without_folders(config).model_dump(mode="json", by_alias=True)
+def _facts(config: Experiment) -> dict[str, Any]:
+    """The facts in which configurations differ. Files have no folders, because a run has copies."""
+    tree = with_files(config, lambda file: Path(file.name)).model_dump(mode="json", by_alias=True)
+    tree["topology"].pop("path", None)
+    for number, override in enumerate(tree["links"]["overrides"]):
+        if isinstance(override.get("rate"), dict):
+            name = override["rate"]["trace"]
+            override["rate"]["trace"] = name.removeprefix(f"{number}-")
     return {key: value for key, value in tree.items() if key not in OF_THE_SWEEP}
-
-
-def _without_folders(config: Experiment) -> Experiment:
-    return with_files(config, lambda file: Path(file.name))
 
 
 def reduce(directory: RunDirectory, choice: Captures) -> None:
@@ -327,38 +314,22 @@ def reduce(directory: RunDirectory, choice: Captures) -> None:
     A compressed capture has `.zst` after its name and is read as before. The manifest keeps the
     hashes of removed captures in `dropped`. After a crash in between the manifest does not verify.
     """
-    if choice == "keep":
-        return
-    manifest = directory.read_manifest()
-    files = sorted(path for path in directory.captures.glob("*") if path.is_file())
+    files = sorted(directory.captures.glob("*"))
     if choice == "drop":
         dropped = {str(path.relative_to(directory.path)): sha256(path) for path in files}
-        for path in files:
-            path.unlink()
-        directory.captures.rmdir()
+        shutil.rmtree(directory.captures)
         directory.seal(dropped=dropped)
-        return
-    for path in files:
-        _compress(path)
-    records = [_compressed(directory, record) for record in manifest.captures]
-    counters = directory.read_counters()
-    directory.write_counters(
-        counters.model_copy(
-            update={"captures": [_compressed(directory, entry) for entry in counters.captures]}
-        )
-    )
-    directory.seal(captures=records)
+    elif choice == "compress":
+        for path in files:
+            with path.open("rb") as source, Path(f"{path}{COMPRESSED}").open("wb") as sink:
+                # A higher level than zstd's default costs a sweep more time than it is worth.
+                zstandard.ZstdCompressor(level=3, write_checksum=True).copy_stream(source, sink)
+            path.unlink()
+        counters = directory.read_counters()
+        named = {"captures": _compressed(counters.captures)}
+        directory.write_counters(counters.model_copy(update=named))
+        directory.seal(captures=_compressed(directory.read_manifest().captures))
 
 
-def _compress(path: Path) -> None:
-    if path.suffix == COMPRESSED:
-        return
-    with path.open("rb") as source, Path(f"{path}{COMPRESSED}").open("wb") as sink:
-        # A higher level than zstd's default costs a sweep more time than it is worth.
-        zstandard.ZstdCompressor(level=3, write_checksum=True).copy_stream(source, sink)
-    path.unlink()
-
-
-def _compressed(directory: RunDirectory, record: CaptureRecord) -> CaptureRecord:
-    name = f"{record.file}{COMPRESSED}"
-    return record.model_copy(update={"file": name}) if (directory.path / name).exists() else record
+def _compressed(records: Iterable[CaptureRecord]) -> list[CaptureRecord]:
+    return [record.model_copy(update={"file": record.file + COMPRESSED}) for record in records]

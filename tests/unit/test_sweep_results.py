@@ -266,7 +266,7 @@ def test_a_mean_of_runs_that_were_mostly_not_stationary_is_marked(known, shown, 
     )
     (group,) = groups.summarize(frame, ["key"], ["value"], "mean")
     assert (render.stationary(group), group.moves) == (shown, moves)
-    assert render.interval_texts(group.cells[0], group)[0] == ("2*" if moves else "2")
+    assert render.interval_texts("value", group)[0] == ("2*" if moves else "2")
     assert bool(groups.remarks_on_trends([group])) == moves
     (line,) = csv.DictReader(io.StringIO(render.as_csv([group])))
     (tree,) = json.loads(render.as_json([group]))
@@ -283,8 +283,8 @@ def test_a_mean_of_runs_that_were_mostly_not_stationary_is_marked(known, shown, 
 def test_missing_values_do_not_count():
     frame = pl.DataFrame({"key": ["a", "a", "b"], "value": [1.0, None, float("nan")]})
     one, other = summarize(frame, ["key"], ["value"], "mean")
-    assert (one.runs, one.cells[0].interval.n, one.cells[0].interval.value) == (2, 1, 1.0)
-    assert other.cells[0].interval.value is None
+    assert (one.runs, one.cells["value"].n, one.cells["value"].value) == (2, 1, 1.0)
+    assert other.cells["value"].value is None
     for ours, theirs in ((frame[:1], frame), (frame, frame[:1])):
         (apart,) = groups.compare(ours, theirs, ["key"], ["value"], "mean")
         assert apart.runs == 1
