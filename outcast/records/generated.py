@@ -156,5 +156,5 @@ def _lines(file: Path, kind: TypeAdapter[_Kind]) -> Iterator[tuple[dict[str, Any
             tree = json.loads(line)
             yield tree, kind.validate_python(tree)
         except ValueError as error:
-            why = " ".join(str(error).split())
+            why = " ".join(str(error).split())[:200]
             raise InputError(f"{file}:{number}: {why}") from None

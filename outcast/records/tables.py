@@ -136,7 +136,7 @@ def refusing(what: str, remedy: str = "") -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or what}: there is no such file{remedy}") from error
-    except (LookupError, OSError, ValueError, *_OF_POLARS) as error:
+    except (LookupError, OSError, TypeError, ValueError, *_OF_POLARS) as error:
         first = (str(error).splitlines() or [""])[0]
         raise InputError(f"{what}: {first}{remedy}") from error
 
