@@ -77,9 +77,8 @@ def _made(target: Path) -> Path:
         if path.exists():
             raise _taken(target, path) from None
         raise ConfigError(f"{target}: {error.strerror}; {_ALLOWED}") from None
-    others = [other for other in folder.iterdir() if other.name.startswith(name)]
-    for other in others:
-        number = other.name.removeprefix(name).removesuffix(".partial")
+    for other in folder.iterdir():
+        number = other.name[len(name) : -len(".partial")] if other.name.startswith(name) else ""
         if other != path and number.isdigit() and Path("/proc", number).exists():
             path.rmdir()
             raise _taken(target, other)
@@ -93,20 +92,17 @@ def _taken(target: Path, folder: Path) -> TakenError:
 def _keep_failed(path: Path, target: Path, error: Exception) -> None:
     """Keeps what a failed run has written, and adds its folder to the error.
 
-    Raises RunError: in place of an OSError, as one line that names the file; or what was at
-    fault where the error is only what came of it: its disk is full.
+    Raises RunError: in place of an OSError, as one line that names the file; or its disk is full.
     """
-    is_full = path.exists() and files.is_full(path)
+    is_full, full = path.exists() and files.is_full(path), os.strerror(errno.ENOSPC)
     kept = _set_aside(path, target) if (path / "log.txt").exists() else None
 
     def said(text: str) -> str:
         text = text.replace(str(path), str(kept or target))
         return with_folder(text, kept) if kept else text
 
-    if is_full:
-        full = os.strerror(errno.ENOSPC)
-        came_of_it = "" if full in str(error) else f": {error}"
-        raise RunError(said(f"{target}: {full}{came_of_it}")) from error
+    if is_full and full not in str(error):
+        raise RunError(said(f"{target}: {full}: {error}")) from error
     if isinstance(error, OutcastError):
         error.args = (said(str(error)), *error.args[1:])
     elif isinstance(error, OSError):
@@ -119,12 +115,9 @@ def _keep_failed(path: Path, target: Path, error: Exception) -> None:
 def _set_aside(path: Path, target: Path) -> Path:
     """Renames an unfinished folder to `target`.failed, or to the next such name that is free."""
     files.hand_over(path)
-    for number in itertools.count(1):
-        failed = target.with_name(f"{target.name}.failed{f'-{number}' if number > 1 else ''}")
-        if not os.path.lexists(failed):
-            break
-    path.rename(failed)
-    return failed
+    endings = itertools.chain(("",), (f"-{number}" for number in itertools.count(2)))
+    names = (target.with_name(f"{target.name}.failed{ending}") for ending in endings)
+    return path.rename(next(name for name in names if not os.path.lexists(name)))
 
 
 def require_free(target: Path) -> None:
