@@ -1,20 +1,21 @@
 """Writes the reproduction's pages from results: `python -m scripts.reproduction_docs [DIR...]`.
 
-Run it in a checkout. The results of the folders go to docs/results/reproduction, where they replace
-those of the same recipes, and their figures to docs/images/reproduction. If several folders hold a
-recipe, the last folder counts. docs/reproduction.md has a table of all rows, and a page for each
-source has their claims. All are written from docs/results/reproduction alone. Results of different
-states (outcast/reproduce/state.py) stand in different tables.
+Run it in a checkout. The results of the folders go to docs/results/reproduction.parquet, where they
+replace those of the same recipes, and their figures to docs/images/reproduction. If several folders
+hold a recipe, the last folder counts. docs/reproduction.md has a table of all rows, and a page for
+each source has their claims. All are written from that table alone. Results of different states
+(outcast/reproduce/state.py) stand in different tables.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from outcast import handed_in
+import polars as pl
+
 from outcast.errors import OutcastError
 from outcast.files import write_text
 from outcast.reproduce import reproduce, together
@@ -75,7 +76,8 @@ ABOUT = {
 """What holds for all figures of a page."""
 MAIN = "reproduction.md"
 IMAGES = "images/reproduction"
-RESULTS = "results/reproduction"
+RESULTS = "results/reproduction.parquet"
+"""A row for each result: its `name`, as P3@jitter, and its `record`, a Result as JSON."""
 
 
 def markdown(results: Sequence[Result]) -> str:
@@ -325,10 +327,20 @@ def _band_files(bands: Mapping[str, list[Row]], number: int) -> dict[str, dict[s
 def stored(docs: Path = DOCS) -> list[Result]:
     """The results that are stored with the documentation, in the order of the recipes."""
     recipes = load_all()
+    path = docs / RESULTS
+    records = dict(pl.read_parquet(path).iter_rows()) if path.exists() else {}
     names = [_name(known, profile) for profile in (None, *NOISES) for known in recipes]
-    paths = [docs / RESULTS / f"{name}.json" for name in names]
-    results = [handed_in.read_model(path, Result) for path in paths if path.exists()]
+    results = [Result.model_validate_json(records[name]) for name in names if name in records]
     return [judged_anew(recipes[result.id], result) for result in results]
+
+
+def store(results: Iterable[Result], docs: Path = DOCS) -> None:
+    """Writes the table of results."""
+    records = {_name(result.id, result.profile): result.model_dump_json() for result in results}
+    path = docs / RESULTS
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pl.DataFrame({"name": [*records], "record": [*records.values()]})
+    table.write_parquet(path, compression="zstd", compression_level=19)
 
 
 def judged(docs: Path = DOCS) -> list[Row]:
@@ -363,10 +375,7 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
     pictured = {_name(row.result.id, row.result.profile) for row in together.with_sections(rows)}
     images = docs / IMAGES
     images.mkdir(parents=True, exist_ok=True)
-    (docs / RESULTS).mkdir(parents=True, exist_ok=True)
-    for result in everything:
-        name = _name(result.id, result.profile)
-        write_text(docs / RESULTS / f"{name}.json", result.model_dump_json(indent=1) + "\n")
+    store(everything, docs)
     for name, (folder, result) in new.items():
         if name in pictured:
             figure = reproduce.folder_of(folder, result.id, result.profile) / result.figure

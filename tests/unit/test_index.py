@@ -177,10 +177,7 @@ def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_
     made = make_result("P14-P15", Verdict.CONTRADICTED)
     of_red = {"label": "RED", "seeds": [1, 2, 3, 4, 5], "values": values}
     red = made.points[0].model_copy(update=of_red)
-    stored = tmp_path / docs.RESULTS
-    stored.mkdir(parents=True)
-    write_result(stored, made.model_copy(update={**said, "points": [red]}))
-    (stored / "result.json").rename(stored / "P14-P15.json")
+    docs.store([made.model_copy(update={**said, "points": [red]})], tmp_path)
     [result] = docs.stored(tmp_path)
     for remark in said:
         assert getattr(result, remark) == getattr(known, remark)
@@ -217,7 +214,6 @@ def test_a_row_that_ran_under_named_profiles_only_is_shown(tmp_path, report):
     # So does the page in the documentation, each with its own picture.
     for profile, folder in stored.items():
         (folder / reproduce.FIGURE).write_text(profile)
-    (tmp_path / "docs/results/reproduction").mkdir(parents=True)
     told = docs.write([tmp_path], tmp_path / "docs").read_text(encoding="utf-8")
     told += (tmp_path / "docs/reproduction-p.md").read_text(encoding="utf-8")
     for profile in ("exact", "jitter"):

@@ -143,6 +143,10 @@ _BEYOND = 10.0
 """By this factor a logarithmic axis reaches beyond the values; intervals are cut off there."""
 
 
+_TITLE_LETTERS = 52
+"""In a line of a panel's title, where there is one profile of noise."""
+
+
 def draw_band(
     bands: Mapping[str, Sequence[Row]], recipes: Mapping[str, Recipe], path: Path
 ) -> None:
@@ -168,7 +172,8 @@ def over_noise(
         places = {row.result.noise: noises.index(row.result.noise) for row in band}
         _effect(effect, recipes[name].claims[0], band, places)
         _burst(burst, band, places)
-        effect.set_title(f"{name}: {band[0].result.claims[0].text}", fontsize=7)
+        title = f"{name}: {band[0].result.claims[0].text}"
+        effect.set_title(textwrap.fill(title, _TITLE_LETTERS), fontsize=7)
     for axes in panels[-1]:
         axes.set_xticks(range(len(noises)), noises, rotation=20, ha="right", fontsize=7)
         axes.set_xlim(-0.5, len(noises) - 0.5)
