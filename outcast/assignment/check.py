@@ -35,9 +35,8 @@ def check(folder: Folder) -> Checked:
     doubtful: list[str] = []
     for run in handout.runs:
         wrong, config = _of_config(folder, handout, run)
-        missing += wrong
         absent, broken = _of_run(folder, handout, run, config)
-        missing += absent
+        missing += wrong + absent
         doubtful += broken
     return Checked((*missing, *told.missing), tuple(doubtful))
 
@@ -47,9 +46,8 @@ def _of_config(folder: Folder, handout: Handout, run: str) -> tuple[list[str], E
     task = handout.runs[run]
     path = folder.config(task)
     try:
-        gaps = gap_lines(read_text(path, MOST_YAML_BYTES))
-        if gaps:
-            lines = ", ".join(str(line) for line in gaps)
+        if gaps := gap_lines(read_text(path, MOST_YAML_BYTES)):
+            lines = ", ".join(map(str, gaps))
             return [f"{task.config}: {GAP} is still in line{'s' * (len(gaps) > 1)} {lines}"], None
         config = experiment.load(path, own_folder=folder.path)
         issued = evidence.as_issued(handout.issued[task.config], path)

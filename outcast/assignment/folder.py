@@ -184,7 +184,7 @@ class Folder:
     def identity(self) -> Identity:
         """The folder's owner, as it says itself; only the class's key tells whether that is true.
 
-        Raises InputError if there is no assignment.yaml, or it cannot be read.
+        Raises InputError: there is no assignment.yaml, it cannot be read, or there are links.
         """
         return self._as(Identity)
 
@@ -193,6 +193,12 @@ class Folder:
         return self._as(Handout)
 
     def _as(self, model: type[_Model]) -> _Model:
+        # A teacher may look at a folder that was handed in.
+        for path in (self.path / name for name in ("configs", "runs", FILE, answers.FILE)):
+            if path.is_symlink():
+                raise InputError(f"{path}: is a symbolic link; allowed are files and folders")
+            if path.is_dir():
+                handed_in.require_plain(path, most_bytes=MOST_BYTES)
         try:
             return model.model_validate(handed_in.read_yaml(self.assignment))
         except ValidationError as error:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,20 +56,15 @@ class Repeated:
         with open(self.folder / f"{name}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
-                files.write_json(path, self._measured(requested, wanted))
-            known = json.loads(path.read_bytes())
-        return [math.nan if value is None else float(value) for value in known]
-
-    def _measured(self, requested: Experiment, wanted: Sequence[Measure]) -> list[float | None]:
-        target = self.scratch / "repeated"
-        run = Run(self.runner.run(requested, target))
-        try:
-            with run.reading():
-                values = [measures.take(run, measure) for measure in wanted]
-        finally:
-            shutil.rmtree(target)
-        # JSON has no number for what is infinite or none.
-        return [value if math.isfinite(value) else None for value in values]
+                target = self.scratch / "repeated"
+                run = Run(self.runner.run(requested, target))
+                try:
+                    with run.reading():
+                        files.write_json(path, [measures.take(run, each) for each in wanted])
+                finally:
+                    shutil.rmtree(target)
+            known: list[float] = json.loads(path.read_bytes())
+        return known
 
 
 _UNFINISHED = frozenset({"missing", "other", "disagreeing", "unchecked"})

@@ -283,6 +283,8 @@ class Picture(ByHand):
             raise ValueError(f"{str(value)[:40]!r}: allowed is the name of a file ({types})")
         name = handed_in.require_file_name(value)
         path = folder / name
+        if path.resolve() != folder.resolve() / name:
+            raise ValueError(f"{name}: allowed is a file, not a link")
         try:
             content = handed_in.read_bytes(path, self.most_mb << 20)
         except FileNotFoundError:

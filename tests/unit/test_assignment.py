@@ -230,12 +230,14 @@ def test_check_says_nothing_of_right_and_wrong(handed):
         ("sketch.png", "../ana/sketch.png", "allowed is the name of a file in the folder"),
         ("sketch.png", "other.png", "other.png: there is no such file"),
         ("sketch.png", "runs.png", "runs.png: is no PNG file"),
+        ("sketch.png", "link.png", "link.png: allowed is a file, not a link"),
         ("lost: 325.0", "lots: 325", "lots: there is no such question"),
         ("lost: 325.0", "remedy_works: true", "remedy_works: there is no such question"),
     ],
 )
 def test_answers_that_are_none(old, new, said, handed):
     (handed.path / "runs.png").write_bytes(b"GIF89a")
+    (handed.path / "link.png").symlink_to("/etc/hostname")
     edit(handed.answers, old, new)
     found = check.check(handed)
     lines = [*found.missing, *found.doubtful] or ["complete"]

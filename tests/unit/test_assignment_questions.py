@@ -259,3 +259,8 @@ def test_a_picture_is_a_file_of_the_folder(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "real/b.pdf").write_bytes(b"%PDF-1.7")
     assert picture.read("real/b.pdf", tmp_path) == "real/b.pdf"
+    (tmp_path / "linked").symlink_to(tmp_path / "real")
+    with pytest.raises(ValueError, match="not a link"):
+        picture.read("linked/b.pdf", tmp_path)
+    # The folder itself may be where a link leads.
+    assert picture.read("b.pdf", tmp_path / "linked") == "b.pdf"
