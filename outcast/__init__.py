@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from outcast.api.archives import Replay, pack, replay
+    from outcast.api.captures import export
     from outcast.api.commands import Executed, exec_in
     from outcast.api.experiments import load
-    from outcast.api.exports import export
     from outcast.api.fate import fate, whatif_each
     from outcast.api.joins import Join, join_captures
     from outcast.api.runs import Execution, Program, Run, analyze, open_run, run
@@ -106,7 +106,7 @@ _MODULES = {
     "Sweep": "outcast.api.sweeps",
     "analyze": "outcast.api.runs",
     "exec_in": "outcast.api.commands",
-    "export": "outcast.api.exports",
+    "export": "outcast.api.captures",
     "join_captures": "outcast.api.joins",
     "load": "outcast.api.experiments",
     "open_run": "outcast.api.runs",

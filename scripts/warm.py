@@ -14,7 +14,7 @@ import numpy as np
 
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.compiled import FOLDER, code_folder
-from outcast.analysis.join import directions, pairs
+from outcast.analysis.join import directions, packets
 from outcast.analysis.join.join import join
 from outcast.analysis.measure import (
     blackout,
@@ -25,7 +25,7 @@ from outcast.analysis.measure import (
     tcp,
 )
 from outcast.analysis.trace.pages import open_events
-from outcast.analysis.trace.places import nearest
+from outcast.analysis.trace.tables import nearest
 from outcast.records.trace import Formats, Statistics
 
 _SEGMENT = bytes.fromhex(
@@ -80,7 +80,7 @@ def warm() -> None:
         list(open_events(folder / "events", _FORMATS).blocks())
         came = read_capture("in", folder / "in")
         output = read_capture("out", folder / "out")
-    directions.tell([came, output], pairs.sample([came, output]), [None, None], 1)
+    directions.tell([came, output], packets.sample([came, output]), [None, None], 1)
     joined = join([came], [output])
     queue.replay(joined)
     latency.latency(joined)

@@ -36,17 +36,15 @@ from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, TCP, UDP, Colum
 from outcast.analysis.capture.pcap import PortCapture, copies_in
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.clocks import steps_back
-from outcast.analysis.join.findings import Found
+from outcast.analysis.join.doubts import Found
 from outcast.analysis.join.join import Joined, count
-from outcast.analysis.join.packets import Packets
-from outcast.analysis.join.pairs import grouped
+from outcast.analysis.join.packets import grouped
 from outcast.analysis.join.service import Whole
-from outcast.analysis.measure.blackout import Chains, flow_chains
 from outcast.analysis.measure.program_flows import LEAST_DATA_SHARE
 from outcast.analysis.measure.queue import Queue
-from outcast.analysis.measure.segments import fresh_bytes, paint, unwrap
-from outcast.analysis.measure.tcp import Acks, resent, round_trips
-from outcast.analysis.port_analysis import DEFAULT_MIN_RTO_NS, PortAnalysis, rows_by_number, spans
+from outcast.analysis.measure.segments import paint, unwrap
+from outcast.analysis.measure.tcp import Acks, round_trips
+from outcast.analysis.port_analysis import PortAnalysis, measured
 from outcast.analysis.run_analysis import Analysis, Interval, when_all_active
 from outcast.errors import InputError
 from outcast.plan import grouping
@@ -85,9 +83,8 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         warnings=list(found.remarks),
         bin_ns=_bin_ns(traffic.duration_ns),
     )
-    of_flows = flow_chains(joined)
     ports = [
-        _analyze(part, record, numbers, found, of_flows)
+        _analyze(part, record, numbers, found)
         for part, record in zip(outputs, manifest.bottlenecks, strict=True)
     ]
     together = when_all_active(manifest, ports)
@@ -197,29 +194,15 @@ def _bottleneck(part: Joined, request: JoinRequest) -> BottleneckRecord:
 
 
 def _analyze(
-    part: Joined, record: BottleneckRecord, numbers: list[int], found: Found, of_flows: Chains
+    part: Joined, record: BottleneckRecord, numbers: list[int], found: Found
 ) -> PortAnalysis:
-    """Analyses one output. `found` and `of_flows` have the queues and chains of all."""
-    rows = rows_by_number(part, numbers)
+    """Analyses one output. `found` has the queues of all."""
     output = found.joined.outputs.index(part.outputs[0])
     came = np.flatnonzero(found.joined.egress == output)
-    return PortAnalysis(
-        record=record,
-        captures=[],
-        joined=part,
-        queue=_queue_of(found.queue, output, came),
-        reached_ns=part.arrivals.stamp_ns,
-        chains=_chains_of(found, found.chains, output, came),
-        flow_chains=_chains_of(found, of_flows, output, came),
-        numbers=numbers,
-        rows=rows,
-        spans=spans(part, rows),
-        sent_ns=part.departures.stamp_ns,
-        all_sent_ns=part.all_left.departures.stamp_ns,
-        fresh=fresh_bytes(part.departures, part.flows),
-        round_trips=round_trips(part.arrivals, ()),
-        resent=resent(part, DEFAULT_MIN_RTO_NS),
-    )
+    queue = _queue_of(found.queue, output, came)
+    reached_ns, sent_ns = part.arrivals.stamp_ns, part.all_left.departures.stamp_ns
+    trips = round_trips(part.arrivals, ())
+    return measured(record, [], part, queue, numbers, reached_ns, sent_ns, trips)
 
 
 def _queue_of(queue: Queue, output: int, came: I64) -> Queue:
@@ -234,25 +217,12 @@ def _queue_of(queue: Queue, output: int, came: I64) -> Queue:
     )
 
 
-def _chains_of(found: Found, chains: Chains, output: int, came: I64) -> Chains:
-    """The chains to one output, by the inputs and rows of what came in for it."""
-    mine = chains.only(chains.egress == output)
-    inputs = np.unique(found.joined.arrivals.port[came])
-    return replace(
-        mine,
-        ingress=np.searchsorted(inputs, mine.ingress).astype(np.int8),
-        egress=np.zeros_like(mine.egress),
-        first=np.searchsorted(came, mine.first).astype(np.int32),
-        last=np.searchsorted(came, mine.last).astype(np.int32),
-    )
-
-
 def _of_output(joined: Joined, output: int) -> Joined:
     """The part of a join that goes to one output. Inputs that nothing came in by are left out."""
     part = _part_of(joined, output)
     if joined.whole is None:
         return part
-    full = _part_of(joined.whole.joined, output)
+    full = _part_of(joined.whole.joined, output, part.inputs)
     # Between packets of other outputs the rows of this one keep their order.
     own = np.flatnonzero(full.arrivals.flow < len(joined.flows))
     own_left = np.flatnonzero(full.departures.flow < len(joined.flows))
@@ -261,18 +231,21 @@ def _of_output(joined: Joined, output: int) -> Joined:
     return replace(part, whole=Whole(full, own, own_left, *shares))
 
 
-def _part_of(joined: Joined, output: int) -> Joined:
+def _part_of(joined: Joined, output: int, first: tuple[str, ...] = ()) -> Joined:
+    """The packets to an output. Its inputs begin with `first`, then come all others in use."""
     came = np.flatnonzero(joined.egress == output)
     left_rows = np.flatnonzero(joined.departures.port == output)
-    inputs = np.unique(joined.arrivals.port[came])
-    arrivals = _rows(joined.arrivals, came)
-    arrivals = replace(arrivals, port=np.searchsorted(inputs, arrivals.port).astype(np.int8))
-    departures = _rows(joined.departures, left_rows)
-    departures = replace(departures, port=np.zeros(left_rows.size, np.int8))
+    ports = joined.arrivals.port[came]
+    names = [*first, *(joined.inputs[row] for row in np.unique(ports).tolist())]
+    inputs = [joined.inputs.index(name) for name in dict.fromkeys(names)]
+    place = np.zeros(len(joined.inputs), np.int8)
+    place[inputs] = np.arange(len(inputs))
+    arrivals = replace(joined.arrivals.rows(came, port=0), port=place[ports])
+    departures = joined.departures.rows(left_rows, port=0)
     verdict, note, stray = joined.verdict[came], joined.note[came], joined.stray[left_rows]
     return replace(
         joined,
-        inputs=tuple(joined.inputs[row] for row in inputs.tolist()),
+        inputs=tuple(joined.inputs[row] for row in inputs),
         outputs=(joined.outputs[output],),
         arrivals=arrivals,
         departures=departures,
@@ -282,13 +255,9 @@ def _part_of(joined: Joined, output: int) -> Joined:
         note=note,
         egress=np.zeros(came.size, np.int8),
         stray=stray,
-        fifo=tuple(joined.fifo[row] for row in inputs.tolist()),
+        fifo=tuple(joined.fifo[row] for row in inputs),
         counts=count(verdict, note, stray),
     )
-
-
-def _rows(packets: Packets, rows: I64) -> Packets:
-    return Packets(*(getattr(packets, name)[rows] for name in Packets.__slots__))
 
 
 def _renumbered(values: Array, kept: I64) -> Array:

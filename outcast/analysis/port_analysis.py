@@ -17,13 +17,12 @@ from outcast.analysis.capture.headers import ACK, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
 from outcast.analysis.compiled import I32, I64, Array
 from outcast.analysis.join.join import DEFAULT_MAX_SOJOURN_NS, Joined, JoinOptions, join
-from outcast.analysis.join.pairs import grouped
+from outcast.analysis.join.packets import grouped
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
 from outcast.analysis.measure.queue import Queue, first_bits_ns, of_own, on_wire
 from outcast.analysis.measure.queue_levels import replay_behind
 from outcast.analysis.measure.segments import fresh_bytes
 from outcast.analysis.measure.tcp import Acks, Resent, RoundTrips, resent, round_trips
-from outcast.errors import InputError
 from outcast.experiment import MTU_FRAME_BYTES
 from outcast.experiment.engine import properties
 from outcast.experiment.queues import WITH_CLASSES
@@ -82,23 +81,11 @@ Joins = Sequence[tuple[BottleneckRecord, list[PortCapture], Joined]]
 def join_port(
     directory: RunDirectory, manifest: Manifest, counters: Counters, record: BottleneckRecord
 ) -> tuple[list[PortCapture], Joined]:
-    """Reads the captures of a bottleneck and joins them. Raises InputError if one is not whole."""
+    """Reads the captures of a bottleneck and joins them."""
     files: dict[tuple[str, str], str] = {(c.port, c.direction): c.file for c in manifest.captures}
     needed = [*((name, "in") for name in record.ingress), (record.egress, "out")]
-    for port, direction in needed:
-        if (port, direction) not in files:
-            raise InputError(
-                f"{directory.manifest}: captures: none of port {port} ({direction}); "
-                f"the bottleneck's output and all its inputs are needed"
-            )
     paths = [(port, directory.path / files[port, way]) for port, way in needed]
     captures = _read(paths, frozenset(record.destinations))
-    for capture in captures:
-        if capture.cut_short:
-            raise InputError(
-                f"{capture.path}: cut off after {capture.records} packets, inside a record; "
-                f"the capture of a run is needed whole"
-            )
     if manifest.effective.get("routing.hash") is not None:
         plan = directory.read_plan()
         captures[:-1] = [_only_by(capture, plan, record.egress) for capture in captures[:-1]]
@@ -215,32 +202,52 @@ def analyze_port(
         ],
         [*_held(manifest, record.egress)],
     )
-    all_sent_ns = sent_ns = _sent_ns(directory, manifest, record, full)
-    if joined.whole is not None:
-        reached_ns, sent_ns = reached_ns[joined.whole.own], sent_ns[joined.whole.own_left]
-    numbers = _numbers(joined.flows, manifest.flows, strangers)
-    rows = rows_by_number(joined, numbers)
-    duration_ns = (t_start_ns, t_start_ns + manifest.traffic.duration_ns)
+    return measured(
+        record,
+        captures,
+        joined,
+        of_own(joined, queue),
+        _numbers(joined.flows, manifest.flows, strangers),
+        reached_ns if joined.whole is None else reached_ns[joined.whole.own],
+        _sent_ns(directory, manifest, record, full),
+        _round_trips(directory, manifest, record, joined),
+        min_rto_ns_of(manifest.effective) or DEFAULT_MIN_RTO_NS,
+        manifest.effective.get("ipv4.tcp_sack") != "0",
+        (t_start_ns, t_start_ns + manifest.traffic.duration_ns),
+    )
+
+
+def measured(
+    record: BottleneckRecord,
+    captures: list[PortCapture],
+    joined: Joined,
+    queue: Queue,
+    numbers: list[int],
+    reached_ns: I64,
+    all_sent_ns: I64,
+    trips: RoundTrips,
+    min_rto_ns: int = DEFAULT_MIN_RTO_NS,
+    sack: bool = True,
+    within_ns: tuple[int, int] | None = None,
+) -> PortAnalysis:
+    """What follows from a port's join and its queue; see `PortAnalysis`, `resent` and `_spans`."""
+    rows = _rows_by_number(joined, numbers)
     return PortAnalysis(
         record=record,
         captures=captures,
         joined=joined,
-        queue=of_own(joined, queue),
+        queue=queue,
         reached_ns=reached_ns,
         chains=port_chains(joined),
         flow_chains=flow_chains(joined),
         numbers=numbers,
         rows=rows,
-        spans=spans(joined, rows, duration_ns),
-        sent_ns=sent_ns,
+        spans=_spans(joined, rows, within_ns),
+        sent_ns=all_sent_ns if joined.whole is None else all_sent_ns[joined.whole.own_left],
         all_sent_ns=all_sent_ns,
         fresh=fresh_bytes(joined.departures, joined.flows),
-        round_trips=_round_trips(directory, manifest, record, joined),
-        resent=resent(
-            joined,
-            min_rto_ns_of(manifest.effective) or DEFAULT_MIN_RTO_NS,
-            sack=manifest.effective.get("ipv4.tcp_sack") != "0",
-        ),
+        round_trips=trips,
+        resent=resent(joined, min_rto_ns, sack),
     )
 
 
@@ -319,7 +326,7 @@ def _numbers(
     return [next(foreign) if number is None else number for number in found]
 
 
-def rows_by_number(joined: Joined, numbers: Sequence[int]) -> dict[int, Array]:
+def _rows_by_number(joined: Joined, numbers: Sequence[int]) -> dict[int, Array]:
     """For each flow's number, the rows of its arrivals."""
     of_number: dict[int, list[Array]] = defaultdict(list)
     for flow, rows in grouped(joined.arrivals.flow).items():
@@ -327,7 +334,7 @@ def rows_by_number(joined: Joined, numbers: Sequence[int]) -> dict[int, Array]:
     return {number: np.sort(np.concatenate(parts)) for number, parts in of_number.items()}
 
 
-def spans(
+def _spans(
     joined: Joined, rows: dict[int, Array], within_ns: tuple[int, int] | None = None
 ) -> dict[int, tuple[int, int]]:
     """When the first and the last of each flow's packets came in; no entry without any.

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.compiled import Array, Bool
-from outcast.analysis.join.findings import Found
+from outcast.analysis.join.doubts import Found
 from outcast.analysis.measure.blackout import flow_chains, port_chains
 from outcast.analysis.measure.program_flows import program_flows
 from outcast.analysis.measure.samples import port_table, socket_table
@@ -126,7 +126,6 @@ def compute(
     """
     manifest = directory.read_manifest()
     counters = directory.read_counters()
-    _require_few_bins(directory, manifest, bin_ns)
     joins = _join(directory, manifest, counters)
     of_programs = program_flows(manifest, [(record, joined) for record, _, joined in joins])
     manifest = manifest.model_copy(update={"flows": [*manifest.planned_flows, *of_programs]})

@@ -6,19 +6,17 @@ the kind. To add one, write it in a file of its own and add it to TABLES.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
 
 from outcast.analysis import store
-from outcast.analysis.join.findings import Found
+from outcast.analysis.join.doubts import Found
 from outcast.analysis.measure.bins import throughput_table, utilisation_table
 from outcast.analysis.measure.completions import completion_table, execution_table, probe_table
 from outcast.analysis.measure.fairness import fairness_table
 from outcast.analysis.measure.flows import (
-    FlowMeasures,
     active_seconds,
     flow_bytes,
     flow_measures,
@@ -26,11 +24,10 @@ from outcast.analysis.measure.flows import (
 )
 from outcast.analysis.measure.kernel_counts import KernelCounts
 from outcast.analysis.measure.losses import link_table
-from outcast.analysis.measure.queue import Spread, spread_of
+from outcast.analysis.measure.queue import spread_of
 from outcast.analysis.measure.streams import stream_table, workload_table
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis
-from outcast.records.flows import FlowRecord
 from outcast.records.run_directory import RunDirectory
 from outcast.records.tables import write_table
 
@@ -111,88 +108,70 @@ def round_trip_table(analysis: Analysis) -> pl.DataFrame | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _FlowRow:
-    """A flow, and what is known of it in the main interval.
-
-    `span_ns` is when its first and its last packet came in, in the whole duration.
-    """
-
-    record: FlowRecord
-    did: FlowMeasures
-    waited: Spread | None
-    counts: Mapping[str, int | None]
-    tells_senders: bool
-    span_ns: tuple[int | None, int | None]
-    goodput_bytes: int
-    frame_bytes: int
-    share: float | None
-    seconds: float
-
-
-_FLOW_COLUMNS: store.Columns[_FlowRow] = {
-    "flow": (pl.Int64, "record.flow"),
-    "src": (pl.String, "record.src"),
-    "src_ip": (pl.String, "record.src_ip"),
-    "sport": (pl.Int64, "record.sport"),
-    "dst": (pl.String, "record.dst"),
-    "dst_ip": (pl.String, "record.dst_ip"),
-    "dport": (pl.Int64, "record.dport"),
-    "hops": (pl.Int64, "record.hops"),
-    "path_links": (pl.Int64, lambda row: len(row.record.path) - 1 if row.record.path else None),
-    "ingress": (pl.String, "record.ingress"),
-    "start_ns": (pl.Int64, "record.start_ns"),
-    "congestion_control": (pl.String, "record.congestion_control"),
-    "goodput_bytes": (pl.Int64, "goodput_bytes"),
-    "goodput_bps": (pl.Float64, lambda row: 8 * row.goodput_bytes / row.seconds),
-    "throughput_bps": (pl.Float64, lambda row: 8 * row.frame_bytes / row.seconds),
-    "share": (pl.Float64, "share"),
-    "packets": (pl.Int64, "did.packets"),
-    "dropped": (pl.Int64, "did.dropped"),
-    "longest_chain": (pl.Int64, lambda row: max(row.did.chains, default=0)),
-    "retransmits": (pl.Int64, lambda row: row.counts["retransmits"]),
-    "timeouts": (pl.Int64, lambda row: row.counts["timeouts"]),
-    "retransmissions_seen": (pl.Int64, "did.tcp.retransmissions"),
-    "spurious_seen": (pl.Int64, "did.tcp.spurious"),
-    # The least RTO of captures' senders is not known.
-    "timeouts_seen": (pl.Int64, lambda row: row.did.tcp.timeouts if row.tells_senders else None),
-    "halted_s": (pl.Float64, lambda row: row.did.tcp.halted_s if row.tells_senders else None),
-    "rtt_p50_ns": (pl.Int64, "did.rtt_p50_ns"),
-    "queueing_mean_ns": (pl.Float64, lambda row: row.waited and row.waited.mean),
-    "queueing_p50_ns": (pl.Int64, lambda row: row.waited and int(row.waited.p50)),
-    "queueing_p99_ns": (pl.Int64, lambda row: row.waited and int(row.waited.p99)),
-    "name": (pl.String, "record.name"),
-    "protocol": (pl.String, "record.protocol"),
-    "of_program": (pl.Boolean, "record.of_program"),
-    "t_first": (pl.Int64, lambda row: row.span_ns[0]),
-    "t_last": (pl.Int64, lambda row: row.span_ns[1]),
-    "completion_ns": (pl.Int64, "did.completion_ns"),
+_OF_RECORD = (
+    *("flow", "src", "src_ip", "sport", "dst", "dst_ip", "dport", "hops", "ingress", "start_ns"),
+    *("congestion_control", "name", "protocol", "of_program"),
+)
+_KINDS: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(("src", "src_ip", "dst", "dst_ip", "ingress", "congestion_control"), pl.String),
+    **dict.fromkeys(("name", "protocol"), pl.String),
+    **dict.fromkeys(("goodput_bps", "throughput_bps", "share", "halted_s"), pl.Float64),
+    **{"queueing_mean_ns": pl.Float64, "of_program": pl.Boolean},
 }
+"""The columns of flows.parquet that do not hold whole numbers."""
+_FLOW_COLUMNS = (
+    *("flow", "src", "src_ip", "sport", "dst", "dst_ip", "dport", "hops", "path_links"),
+    *("ingress", "start_ns", "congestion_control", "goodput_bytes", "goodput_bps"),
+    *("throughput_bps", "share", "packets", "dropped", "longest_chain", "retransmits"),
+    *("timeouts", "retransmissions_seen", "spurious_seen", "timeouts_seen", "halted_s"),
+    *("rtt_p50_ns", "queueing_mean_ns", "queueing_p50_ns", "queueing_p99_ns", "name", "protocol"),
+    *("of_program", "t_first", "t_last", "completion_ns"),
+)
 
 
 def flow_table(analysis: Analysis) -> pl.DataFrame:
     """One row per flow of the run. Rates and counts are over the main interval."""
-    interval = analysis.interval
-    goodput = flow_bytes(analysis, interval)
-    frames = flow_bytes(analysis, interval, of="frames")
+    goodput = flow_bytes(analysis, analysis.interval)
+    frames = flow_bytes(analysis, analysis.interval, of="frames")
     total = sum(goodput.values())
-    did, kernel = flow_measures(analysis), KernelCounts(analysis)
-    rows = [
-        _FlowRow(
-            record,
-            did[record.flow],
-            spread_of(did[record.flow].queueing_ns),
-            kernel.of([record]),
-            analysis.manifest.tells_senders,
-            packet_span_ns(analysis, record.flow) or (None, None),
-            goodput[record.flow],
-            frames[record.flow],
-            goodput[record.flow] / total if total else None,
-            active_seconds(analysis, record, interval),
+    measures, kernel = flow_measures(analysis), KernelCounts(analysis)
+    # The least RTO of captures' senders is not known.
+    tells_senders = analysis.manifest.tells_senders
+    rows = []
+    for record in analysis.manifest.flows:
+        did, own_bytes = measures[record.flow], goodput[record.flow]
+        counts, waited = kernel.of([record]), spread_of(did.queueing_ns)
+        seconds = active_seconds(analysis, record, analysis.interval)
+        # When the first and the last packet came in, in the whole duration.
+        first_ns, last_ns = packet_span_ns(analysis, record.flow) or (None, None)
+        rows.append(
+            {
+                **{name: getattr(record, name) for name in _OF_RECORD},
+                "path_links": len(record.path) - 1 if record.path else None,
+                "goodput_bytes": own_bytes,
+                "goodput_bps": 8 * own_bytes / seconds,
+                "throughput_bps": 8 * frames[record.flow] / seconds,
+                "share": own_bytes / total if total else None,
+                "packets": did.packets,
+                "dropped": did.dropped,
+                "longest_chain": max(did.chains, default=0),
+                "retransmits": counts["retransmits"],
+                "timeouts": counts["timeouts"],
+                "retransmissions_seen": did.tcp.retransmissions,
+                "spurious_seen": did.tcp.spurious,
+                "timeouts_seen": did.tcp.timeouts if tells_senders else None,
+                "halted_s": did.tcp.halted_s if tells_senders else None,
+                "rtt_p50_ns": did.rtt_p50_ns,
+                "queueing_mean_ns": waited and waited.mean,
+                "queueing_p50_ns": waited and int(waited.p50),
+                "queueing_p99_ns": waited and int(waited.p99),
+                "t_first": first_ns,
+                "t_last": last_ns,
+                "completion_ns": did.completion_ns,
+            }
         )
-        for record in analysis.manifest.flows
-    ]
-    return store.table_of(_FLOW_COLUMNS, rows)
+    kinds = {name: _KINDS.get(name, pl.Int64) for name in _FLOW_COLUMNS}
+    return pl.DataFrame(rows, schema=kinds)
 
 
 TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (

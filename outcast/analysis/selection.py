@@ -221,61 +221,28 @@ def blackout(source: Source, number: int) -> dict[str, Any]:
 
 
 def require_some(source: Source, wanted: Selection) -> None:
-    """Raises ConfigError if no packet fits all filters; it names values that fit all others."""
-    chosen = condition(source, wanted)
+    """Raises ConfigError if no packet fits all filters."""
+
+    def fits(selection: Selection) -> bool:
+        return bool(source.table.filter(condition(source, selection)).head(1).collect().height)
+
     with refusing_table(source.path):
-        if source.table.filter(chosen).head(1).collect().height:
+        if fits(wanted):
             return
-        whole = replace(wanted, whole=True)
-        if (
-            not wanted.whole
-            and source.table.filter(condition(source, whole)).head(1).collect().height
-        ):
-            raise ConfigError(_only_outside(source))
-    given = [name for name in _FILTERS if getattr(wanted, name) is not None]
-    if not given:
-        raise ConfigError(f"{source.path}: holds no packets")
-    texts = {
-        name: wanted.span.asked
-        if name == "span" and wanted.span is not None
-        else f"--{name} {getattr(wanted, name)}"
-        for name in given
-    }
-    there = []
-    for name in given if len(given) > 1 else ():
-        nothing: dict[str, Any] = {name: None}
-        if values := _others(source, replace(wanted, **nothing), name):
-            there.append(f"without {texts[name]} there are {values}")
-    if not there and (values := _others(source, Selection(), given[0])):
-        there = [f"there are {values}"]
-    raise ConfigError("; ".join([f"no packet fits {' and '.join(texts.values())}", *there]))
-
-
-def _only_outside(source: Source) -> str:
-    """What to say where packets fit, and none of them lies in the interval."""
-    of_run = "the interval"
-    if source.run is not None:
-        summary = source.run.summary
-        of_run += f" of the run's numbers, {summary.start_s:g} to {summary.end_s:g} s"
-    return f"what fits is out of {of_run}; --whole takes all of the captures"
-
-
-def _others(source: Source, wanted: Selection, name: str) -> str | None:
-    """The values of a filter among the packets that fit `wanted`; None if none fits."""
-    chosen = source.table.filter(condition(source, wanted))
-    match name:
-        case "port":
-            values: Sequence[Any] = _ports(chosen)
-        case "flow":
-            values = [f"flow {number}" for number in _values(chosen, pl.col("flow"))]
-        case "dst" | "verdict":
-            values = _values(chosen, text(name))
-        case _:
-            first, last = _first_and_last(chosen)
-            if first is None or last is None:
-                return None
-            return f"some from {_at(first - source.start_ns)} to {_at(last - source.start_ns)}"
-    return _listed(values) if values else None
+        if not wanted.whole and fits(replace(wanted, whole=True)):
+            of_run = ""
+            if source.run is not None:
+                summary = source.run.summary
+                of_run = f" of the run's numbers, {summary.start_s:g} to {summary.end_s:g} s"
+            raise ConfigError(
+                f"what fits is out of the interval{of_run}; --whole takes all of the captures"
+            )
+    texts = [
+        wanted.span.asked if name == "span" and wanted.span else f"--{name} {getattr(wanted, name)}"
+        for name in _FILTERS
+        if getattr(wanted, name) is not None
+    ]
+    raise ConfigError(f"{source.path}: no packet fits {' and '.join(texts) or 'at all'}")
 
 
 def text(name: str) -> pl.Expr:
@@ -298,16 +265,12 @@ def _values(table: pl.LazyFrame, column: pl.Expr) -> list[Any]:
     return table.select(column.unique().sort()).collect().to_series().drop_nulls().to_list()
 
 
-def _listed(values: Sequence[Any]) -> str:
+def _named(values: Sequence[Any]) -> str:
+    """Lists values for a message: `there are 0, 1, 2, ..., 12`."""
     texts = [str(value) for value in values]
     if len(texts) > _MOST_NAMED:
         texts = [*texts[: _MOST_NAMED - 1], "...", texts[-1]]
-    return ", ".join(texts) or "none"
-
-
-def _named(values: Sequence[Any]) -> str:
-    """Lists values for a message: `there are 0, 1, 2, ..., 12`."""
-    return f"there are {_listed(values)}"
+    return f"there are {', '.join(texts) or 'none'}"
 
 
 def _of_flow(table: pl.LazyFrame, flow: str) -> pl.Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +13,10 @@ from outcast.analysis import captured
 from outcast.analysis.capture.pcap import shared_files
 from outcast.analysis.capture.records import shown_name
 from outcast.api import joining, joins
-from outcast.api.joining import Asked
 from outcast.api.runs import Run
 from outcast.errors import ConfigError, InputError
 from outcast.records import captures as records
-from outcast.records.captures import CapturedFile, CapturedPort, CapturesManifest, JoinRequest
+from outcast.records.captures import CapturedFile, CapturesManifest, JoinRequest
 from outcast.records.run_directory import RunDirectory
 
 _MOST_NAME = 40
@@ -44,7 +44,10 @@ def save(join: Join, directory: str | os.PathLike[str]) -> Run:
     target = Path(directory)
     with workflow.unfinished(target) as partial:
         paths = RunDirectory(partial.path)
-        request = _request(join.asked)
+        read = {one.file.path for one in join.asked.captures}
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            hashed = dict(zip(read, pool.map(_described, read), strict=True))
+        request = _with_files(join.asked, hashed)
         name = shown_name(Path(os.path.abspath(target)).name, blank="captures", most=_MOST_NAME)
         _write(paths, captured.compute(paths, name, request, join))
     return Run(target)
@@ -55,21 +58,12 @@ def again(directory: RunDirectory, manifest: CapturesManifest) -> Run:
 
     Raises InputError if a capture is missing, or has another content than it had.
     """
-    request = manifest.request
-    sides: dict[str, dict[str, Path]] = {"in": {}, "out": {}, "any": {}}
-    for capture in request.captures:
-        sides[capture.direction][capture.port] = records.find(directory, capture.file)
-    parsed = Asked(
-        joining.captures(sides["in"], sides["out"], sides["any"], None),
-        joining.parse_addresses(request.destinations),
-        request.routed,
-        request.one_clock,
-        request.max_sojourn_ns,
-        request.rate_bps,
-        request.limit_bytes,
+    files = {one.file.path: records.find(directory, one.file) for one in manifest.request.captures}
+    there = _with_files(
+        manifest.request, {path: CapturedFile(path=str(file)) for path, file in files.items()}
     )
-    join = joins.join_files(parsed, shared_files(parsed.files))
-    _write(directory, captured.compute(directory, manifest.name, request, join))
+    join = joins.join_files(there, shared_files(joining.files_of(there)))
+    _write(directory, captured.compute(directory, manifest.name, manifest.request, join))
     return Run(directory.path)
 
 
@@ -84,35 +78,44 @@ def _write(directory: RunDirectory, computed: Analysis) -> None:
     directory.write_manifest(sealed)
 
 
-def _request(request: Asked) -> JoinRequest:
-    """The request, with the hash of every capture."""
+def _described(path: str) -> CapturedFile:
+    """A capture with its hash."""
+    whole = os.path.abspath(path)
+    if not whole.isprintable():
+        raise ConfigError(f"{whole!a}: allowed is a path that can be shown")
+    try:
+        size = os.stat(path).st_size
+        return CapturedFile(path=whole, bytes=size, sha256=files.sha256(Path(path)))
+    except OSError as error:
+        raise InputError(files.describe(files.named(error, Path(path)) or error)) from None
 
-    def described(path: Path) -> CapturedFile:
-        whole = os.path.abspath(path)
-        if not whole.isprintable():
-            raise ConfigError(f"{whole!a}: allowed is a path that can be shown")
-        try:
-            return CapturedFile(path=whole, bytes=path.stat().st_size, sha256=files.sha256(path))
-        except OSError as error:
-            raise InputError(files.describe(files.named(error, path) or error)) from None
 
-    # Several ports can be interfaces of one file.
-    paths = {capture.path for capture in request.captures}
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        made = dict(zip(paths, pool.map(described, paths), strict=True))
-    return JoinRequest(
-        captures=[
-            CapturedPort(
-                port=capture.port,
-                direction=capture.direction,
-                file=made[capture.path],
-            )
-            for capture in request.captures
-        ],
-        destinations=sorted(request.destinations),
-        routed=request.routed,
-        one_clock=request.one_clock,
-        max_sojourn_ns=request.max_sojourn_ns,
-        rate_bps=request.rate_bps,
-        limit_bytes=request.limit_bytes,
-    )
+def _with_files(request: JoinRequest, by_path: Mapping[str, CapturedFile]) -> JoinRequest:
+    """The request with other files. Several ports can be interfaces of one file."""
+    captures = [one.model_copy(update={"file": by_path[one.file.path]}) for one in request.captures]
+    return request.model_copy(update={"captures": captures})
+
+
+def export(source: str | os.PathLike[str], file: str | os.PathLike[str]) -> int:
+    """Writes the captured packets of all ports to a pcapng file, with verdicts as comments.
+
+    Args:
+        source: the directory of a run, or of joined captures.
+        file: the file to write; its name ends in `.pcapng`.
+
+    Returns how many packets it wrote.
+
+    Raises:
+        ConfigError: the file's name is refused.
+        InputError: the run or a capture is missing or broken, or the file cannot be written.
+    """
+    from outcast.analysis import export as packets
+    from outcast.analysis.selection import open_source
+
+    path = Path(file)
+    if path.suffix != ".pcapng":
+        raise ConfigError(f"{path}: allowed are names that end in .pcapng")
+    opened = open_source(Path(source))
+    if opened.run is None:
+        raise ConfigError(f"{source}: is a table alone; captured packets need a run's folder")
+    return packets.write(opened, opened.run, path)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from outcast.analysis.capture.pcap import interfaces_of, shared_files
 from outcast.analysis.capture.records import INTO, OUT_OF
-from outcast.analysis.join.join import Verdict
+from outcast.analysis.compiled import I64
+from outcast.analysis.join.join import Joined, Verdict
 from outcast.api import joining, joins
 from outcast.errors import ConfigError, InputError, UntrustedError
-
-if TYPE_CHECKING:
-    from outcast.analysis.compiled import I64
-    from outcast.analysis.join.join import Joined
 
 LEAST_POINTS = 2
 
@@ -34,7 +29,6 @@ class Segment:
         lost: those that never passed the second point.
         unknown: those of which the captures do not tell, as they were on their way at an end.
         delays_ns: for each packet that passed both, the time between, in the order of the first.
-        is_whole: whether the points are the two ends of a path of several segments.
     """
 
     begins: str
@@ -43,29 +37,14 @@ class Segment:
     lost: int
     unknown: int
     delays_ns: I64
-    is_whole: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Chain:
-    """The segments of a path, first those of the one direction, then those of the other.
-
-    Attributes:
-        segments: in the order of the way; the whole way comes behind its segments.
-        remarks: what the reader should know, a line each.
-    """
-
-    segments: tuple[Segment, ...]
-    remarks: tuple[str, ...]
 
 
 def join_chain(
-    captures: Mapping[str, str | os.PathLike[str]],
-    *,
+    captures: Mapping[str, Path],
     destinations: Collection[str] = (),
     one_clock: bool = False,
     max_sojourn: str = "1s",
-) -> Chain:
+) -> tuple[list[Segment], list[str]]:
     """Joins captures of the points of a path, as end host, routers and end host.
 
     Each two neighbours are joined like the two ports of a switch, and so are both ends. Between
@@ -80,45 +59,51 @@ def join_chain(
         one_clock: as in `join_captures`.
         max_sojourn: as in `join_captures`, for each segment and for the whole way.
 
+    Returns the segments of the one direction, then those of the other, each in the order of the
+    way with the whole way behind them; and what the reader should know, a line each.
+
     Raises:
         ConfigError: there are fewer than two points, or an argument is refused.
         InputError, UntrustedError: as `join_captures`; the text begins with the segment.
     """
-    points = [(name, Path(path)) for name, path in captures.items()]
+    points = [(joining.port_name(name), path) for name, path in captures.items()]
     if len(points) < LEAST_POINTS:
         raise ConfigError(f"--chain: {len(points)} capture; allowed are two or more, in order")
-    max_sojourn_ns = joining.parse_max_sojourn_ns(max_sojourn, "--max-sojourn")
-    wanted = joining.parse_addresses(destinations)
     shared = shared_files(points)
     for name, path in points:
         if path not in shared:
             _require_one_interface(name, path)
     pairs = list(pairwise(points))
-    if len(points) > LEAST_POINTS:
-        pairs.append((points[0], points[-1]))
+    whole = [(points[0], points[-1])] if len(points) > LEAST_POINTS else []
     there: list[Segment] = []
-    back: list[Segment] = []
+    back: list[list[Segment]] = []
     remarks: list[str] = []
-    for number, (first, second) in enumerate(pairs):
+    for first, second in [*pairs, *whole]:
         where = f"{first[0]} to {second[0]}"
+        request = joining.requested(
+            {},
+            {},
+            dict((first, second)),
+            destinations=destinations,
+            routed=True,
+            one_clock=one_clock or first[1] == second[1],
+            max_sojourn=max_sojourn,
+        )
         try:
-            both = joining.captures_of("any", dict((first, second)))
-            same_clock = one_clock or first[1] == second[1]
-            request = joining.Asked(both, wanted, True, same_clock, max_sojourn_ns)
             join = joins.join_files(request, shared, common=True)
         except (InputError, UntrustedError) as error:
             text = str(error)
             if text.startswith("no packets"):
                 text = "no packet of a host was seen at both points"
             raise type(error)(f"{where}: {text}") from None
-        is_whole = number >= len(points) - 1
         # Of the whole way, the segments have said all.
-        remarks += [] if is_whole else [f"{where}: {text}" for text in join.remarks]
-        there += _segment(join.joined, first[0], second[0], is_whole)
-        back += _segment(join.joined, second[0], first[0], is_whole)
-    whole = [segment for segment in back if segment.is_whole]
-    parts = [segment for segment in reversed(back) if not segment.is_whole]
-    return Chain((*there, *parts, *whole), tuple(dict.fromkeys(remarks)))
+        if len(back) < len(pairs):
+            remarks += [f"{where}: {text}" for text in join.remarks]
+        there += _segment(join.joined, first[0], second[0])
+        back.append(_segment(join.joined, second[0], first[0]))
+    for parts in (*reversed(back[: len(pairs)]), *back[len(pairs) :]):
+        there += parts
+    return there, list(dict.fromkeys(remarks))
 
 
 def _require_one_interface(name: str, path: Path) -> None:
@@ -126,33 +111,20 @@ def _require_one_interface(name: str, path: Path) -> None:
     names = list(interfaces_of(path))
     if len(names) < LEAST_POINTS:
         return
+    each = " ".join(f"{interface}={path.name}" for interface in names[:4])
+    allowed = f"so it is several points. Give those on the way, in its order: {each}"
     if {INTO, OUT_OF} & set(names):
-        allowed = "which it does not name. Give captures of single interfaces, or `tcpdump -y "
-        allowed += "LINUX_SLL2 -i any`"
-    else:
-        each = " ".join(f"{interface}={path.name}" for interface in names[:4])
-        allowed = f"so it is several points. Give those on the way, in its order: {each}"
+        allowed = "which it does not name. Capture by `tcpdump -y LINUX_SLL2 -i any`"
     raise ConfigError(f"--chain {name}={path}: has packets of {len(names)} interfaces, {allowed}")
 
 
-def _segment(joined: Joined, begins: str, ends: str, is_whole: bool) -> list[Segment]:
+def _segment(joined: Joined, begins: str, ends: str) -> list[Segment]:
     """The packets that came in at one point, which all go to the other one; none if none came."""
     rows = np.flatnonzero(joined.arrivals.port == joined.inputs.index(begins))
-    if not rows.size:
-        return []
     verdict = joined.verdict[rows]
     through = rows[verdict == Verdict.FORWARDED]
     delays_ns = (
         joined.departures.stamp_ns[joined.left_as[through]] - joined.arrivals.stamp_ns[through]
     )
-    return [
-        Segment(
-            begins,
-            ends,
-            rows.size,
-            int((verdict == Verdict.DROPPED).sum()),
-            int((verdict == Verdict.UNKNOWN).sum()),
-            delays_ns,
-            is_whole,
-        )
-    ]
+    lost, unknown = (int((verdict == one).sum()) for one in (Verdict.DROPPED, Verdict.UNKNOWN))
+    return [Segment(begins, ends, rows.size, lost, unknown, delays_ns)] if rows.size else []

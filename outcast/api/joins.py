@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +15,18 @@ import numpy as np
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, Columns
 from outcast.analysis.capture.pcap import grid_ns, read_captures, remove_few, shared_files
 from outcast.analysis.capture.records import OUT_OF
-from outcast.analysis.join import identities
-from outcast.analysis.join.doubts import MOST_SHARE, doubts, left_out, port_counts
-from outcast.analysis.join.findings import DropRange, Found, RefusedJoin
+from outcast.analysis.join import same_flows
+from outcast.analysis.join.doubts import (
+    MOST_SHARE,
+    DropRange,
+    Found,
+    RefusedJoin,
+    doubts,
+    left_out,
+    port_counts,
+)
 from outcast.analysis.join.join import JoinOptions, join
-from outcast.analysis.join.pairs import sample
+from outcast.analysis.join.packets import sample
 from outcast.analysis.measure import blackout, queue
 from outcast.analysis.measure.drop_causes import (
     Relation,
@@ -30,7 +39,6 @@ from outcast.analysis.measure.drop_causes import (
 from outcast.analysis.measure.estimates import (
     FINE_NS,
     Doubtful,
-    KnownQueue,
     alike_remarks,
     copy_remarks,
     estimate,
@@ -48,7 +56,7 @@ from outcast.analysis.measure.estimates import (
 from outcast.analysis.measure.latency import latency
 from outcast.analysis.measure.queue import sojourn_spread
 from outcast.analysis.measure.queue_levels import Capacity
-from outcast.analysis.measure.repairs import (
+from outcast.analysis.measure.segments import (
     Silence,
     repairs,
     silence_remarks,
@@ -56,16 +64,15 @@ from outcast.analysis.measure.repairs import (
     unrepaired,
 )
 from outcast.api import joining
-from outcast.api.joining import Asked, parse_addresses, parse_max_sojourn_ns, parse_queue
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
-from outcast.records.captures import ClockEstimate
+from outcast.records.captures import ClockEstimate, JoinRequest
 
 if TYPE_CHECKING:
     import polars as pl
 
     from outcast.analysis.capture.pcap import PortCapture
     from outcast.analysis.join.join import Joined
-    from outcast.analysis.measure.repairs import Repairs
+    from outcast.analysis.measure.segments import Repairs
     from outcast.api.runs import Run
 
 
@@ -84,7 +91,7 @@ class Join(Found):
         drop_ranges: where captures lack packets, between which numbers the drops are.
     """
 
-    asked: Asked
+    asked: JoinRequest
     drop_ranges: tuple[DropRange, ...]
 
     def __repr__(self) -> str:
@@ -111,7 +118,7 @@ class Join(Found):
     @property
     def tables(self) -> list[str]:
         """Names of the tables."""
-        return sorted(self._makers)
+        return ["blackouts", "packets", "queue"]
 
     def table(self, name: str) -> pl.DataFrame:
         """A table by its name, with the columns of the same table of a run.
@@ -136,25 +143,19 @@ class Join(Found):
             write_table(rows_of(slice(None)), path)
 
     def _rows_of(self, name: str) -> tuple[int, Callable[[slice], pl.DataFrame]]:
-        if name not in self._makers:
-            near = did_you_mean(name, self.tables)
-            raise InputError(f"table {name}: allowed are {', '.join(self.tables)}{near}")
-        return self._makers[name]
-
-    @property
-    def _makers(self) -> Mapping[str, tuple[int, Callable[[slice], pl.DataFrame]]]:
-        """For each table its rows, or 0 if they are always few, and what gives some of them."""
+        """How many rows a table has, or 0 if they are always few, and what gives some of them."""
         from outcast.analysis import store
 
-        joined, queue, numbers = self.joined, self.queue, store.flow_numbers(self.joined)
-        return {
-            "packets": (
-                len(joined.arrivals),
-                lambda rows: store.packet_table(joined, queue, numbers, rows),
-            ),
-            "queue": (queue.time_ns.size, lambda rows: store.queue_table(joined, queue, rows)),
-            "blackouts": (0, lambda rows: store.chain_table(joined, self.chains)),
-        }
+        joined, queue = self.joined, self.queue
+        if name == "packets":
+            numbers = store.flow_numbers(joined)
+            return len(joined.arrivals), partial(store.packet_table, joined, queue, numbers)
+        if name == "queue":
+            return queue.time_ns.size, partial(store.queue_table, joined, queue)
+        if name == "blackouts":
+            return 0, lambda rows: store.chain_table(joined, self.chains)
+        near = did_you_mean(name, self.tables)
+        raise InputError(f"table {name}: allowed are {', '.join(self.tables)}{near}")
 
 
 def join_captures(
@@ -196,68 +197,65 @@ def join_captures(
         UntrustedError: more than 1 % of the packets cannot be explained, as where a capture is
             missing, cut or of another time. Its `ports` has the numbers of each port.
     """
-    max_sojourn_ns = parse_max_sojourn_ns(max_sojourn, "max_sojourn")
-    known = parse_queue(rate, limit, "rate", "limit")
-    request = Asked(
-        joining.captures(inputs or {}, outputs or {}, ports or {}, file),
-        parse_addresses(destinations),
-        routed,
-        one_clock,
-        max_sojourn_ns,
-        known.rate_bps,
-        known.limit_bytes,
+    request = joining.requested(
+        inputs or {},
+        outputs or {},
+        ports or {},
+        file,
+        destinations=destinations,
+        routed=routed,
+        one_clock=one_clock,
+        max_sojourn=max_sojourn,
+        rate=rate,
+        limit=limit,
     )
-    return join_files(request, shared_files(request.files))
+    return join_files(request, shared_files(joining.files_of(request)))
 
 
-def join_files(request: Asked, shared: Collection[Path], *, common: bool = False) -> Join:
+def join_files(request: JoinRequest, shared: Collection[Path], *, common: bool = False) -> Join:
     """Joins captures as `join_captures`, whose arguments have been checked.
 
     `shared` are files of several interfaces, of which each port is one. With `common` only flows
     take part that every capture has. What the captures themselves say of directions does not count
     then, because it is about another machine's ports.
     """
-    files = request.files
+    files = joining.files_of(request)
     if len(files) == 1:
         raise ConfigError(
             f"{files[0][1]}: is the only capture; allowed are those of two ports or more. "
             "If it is of several interfaces, give the file alone, without a port's name. "
             "`outcast inspect FILE` shows the flows of one capture"
         )
-    captures = dict(zip(files, read_captures(files, shared=shared), strict=True))
-    joining.require_interfaces(captures.values(), shared)
-    joining.require_different(
-        [captures[one.port, one.path] for one in request.captures if one.direction == "in"]
-    )
-    aside = [line for capture in captures.values() for line in remove_few(capture, MOST_SHARE)]
-    aside += _keep_common(list(captures.values())) if common else []
-    units = {capture.port: grid_ns(capture.columns.stamp_ns) for capture in captures.values()}
+    read = read_captures(files, shared=shared)
+    captures = dict(zip(files, read, strict=True))
+    by_way: dict[str, list[PortCapture]] = {"in": [], "out": [], "any": []}
+    for one in request.captures:
+        by_way[one.direction].append(captures[one.port, Path(one.file.path)])
+    joining.require_interfaces(read, shared)
+    joining.require_different(by_way["in"])
+    aside = [line for capture in read for line in remove_few(capture, MOST_SHARE)]
+    aside += _keep_common(read) if common else []
+    units = {capture.port: grid_ns(capture.columns.stamp_ns) for capture in read}
     # All that left, by whatever interface, is no queue of its own.
     mixed = {
         capture.port
-        for capture in captures.values()
+        for capture in read
         if capture.port == OUT_OF and capture.path in shared
         if (capture.columns.marks & OUTBOUND).all()
     }
-    incoming, outgoing = (
-        [captures[file.port, file.path] for file in request.captures if file.direction != other]
-        for other in ("out", "in")
-    )
     options = JoinOptions(
         max_sojourn_ns=request.max_sojourn_ns,
         routed=request.routed,
         one_clock=request.one_clock or len({path for _, path in files}) == 1,
         one_way=False,
-        destinations=request.destinations,
+        destinations=frozenset(request.destinations),
         release=True,
     )
-    joined = join(incoming, outgoing, options)
-    read = list(captures.values())
+    joined = join(by_way["any"] + by_way["in"], by_way["any"] + by_way["out"], options)
     repaired, silent = repairs(joined), [*silences(joined)]
-    refusals = doubts(joined, read, request.max_sojourn_ns)
-    refusals = refusals or unrepaired(joined, repaired, silent)
-    if refusals:
-        raise RefusedJoin.of(refusals[0], port_counts(joined, read))
+    refusals = doubts(joined, read, request.max_sojourn_ns), unrepaired(joined, repaired, silent)
+    if refusal := next(itertools.chain(*refusals), None):
+        raise RefusedJoin(refusal, [*port_counts(joined, read)])
     # Ports of one file have the same to say of it.
     aside = [*dict.fromkeys(text for capture in read for text in capture.remarks), *aside]
     aside += [
@@ -271,7 +269,7 @@ def join_files(request: Asked, shared: Collection[Path], *, common: bool = False
 
 
 def _measured(
-    request: Asked,
+    request: JoinRequest,
     joined: Joined,
     repaired: Repairs,
     units_ns: Mapping[str, int],
@@ -284,7 +282,6 @@ def _measured(
     Outputs in `mixed` have packets that left by several interfaces. In `silent` their captures have
     nothing. The remarks begin and end with `remarks`, which are about the captures.
     """
-    known = KnownQueue(request.rate_bps, request.limit_bytes)
     coarsest = max(units_ns, key=lambda port: units_ns[port])
     unit_ns = units_ns[coarsest]
     full = joined.all_left
@@ -322,18 +319,12 @@ def _measured(
             found = level(full, of_all, output, doubtful, least, of_all_explained)
             levels |= {output: found} if found is not None else {}
     passed = level_remarks(joined, replayed, levels, explained)
+    limits = {output: found for output, found in levels.items() if output not in passed}
     estimates = tuple(
-        estimate(
-            joined,
-            output,
-            doubtful,
-            least,
-            relation,
-            None if output in passed else levels.get(output),
-        )
+        estimate(joined, output, doubtful, least, relation, limits.get(output))
         for output, relation in enumerate(related)
     )
-    require_possible(joined, estimates, known)
+    require_possible(joined, estimates, request)
     first, last = remarks
     return Join(
         joined,
@@ -346,13 +337,13 @@ def _measured(
             *(clocks.remarks if clocks else ()),
             *service_remarks(joined),
             *copy_remarks(joined, unit_ns),
-            *doubtful.remarks(joined, known),
+            *doubtful.remarks(joined, request),
             *late_remarks(joined, request.max_sojourn_ns),
-            *latency_remarks(full, least, known, doubtful, one_clock=clocks is None),
+            *latency_remarks(full, least, request, doubtful, one_clock=clocks is None),
             *pause_remarks(full, least, doubtful, silent),
             *rate_remarks(full, least, doubtful),
             *alike.values(),
-            *(loss.sentence for loss in at_random.values()),
+            *at_random.values(),
             *(line for line, _ in longer),
             *passed.values(),
             *lost_on_several(joined),
@@ -373,7 +364,7 @@ def _keep_common(captures: Sequence[PortCapture]) -> list[str]:
     Flows that are changed on the way, as by a NAT, are first given one name. Raises UntrustedError
     if there are none, but flows that could be the same.
     """
-    united = identities.unite(captures, sample(captures), [None] * len(captures))
+    united = same_flows.unite(captures, sample(captures), [None] * len(captures))
     common = set.intersection(*(set(capture.flows) for capture in captures))
     if not common and united.refusals:
         raise UntrustedError(united.refusals[0])
@@ -396,17 +387,15 @@ def _keep_common(captures: Sequence[PortCapture]) -> list[str]:
 
 def _clocks(joined: Joined) -> tuple[ClockEstimate, ...]:
     clocks = joined.sources.clocks
-    if clocks is None:
-        return ()
     return tuple(
         ClockEstimate(
             port=port,
-            offset_ns=clock.offset_ns,
-            low_ns=clock.low_ns,
-            high_ns=clock.high_ns,
-            drift_ppm=clock.drift * 1e6,
-            drift_low_ppm=None if clock.drift_low is None else clock.drift_low * 1e6,
-            drift_high_ppm=None if clock.drift_high is None else clock.drift_high * 1e6,
+            **{name: getattr(clock, name) for name in ("offset_ns", "low_ns", "high_ns")},
+            **{
+                f"{name}_ppm": drift and drift * 1e6
+                for name in ("drift", "drift_low", "drift_high")
+                for drift in [getattr(clock, name)]
+            },
         )
-        for port, clock in zip(joined.sources.ports, clocks.clocks, strict=True)
+        for port, clock in zip(joined.sources.ports, clocks.clocks if clocks else (), strict=False)
     )

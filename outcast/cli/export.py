@@ -17,6 +17,6 @@ def command(directory: Path, pcapng: Path) -> None:
 
     Each packet has its verdict as a comment.
     """
-    from outcast.api.exports import export
+    from outcast.api.captures import export
 
     terminal.echo_path(pcapng, f": {export(directory, pcapng):,} packets")

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from outcast.cli import shared, terminal
 from outcast.errors import ConfigError, FeatureMissingError, UntrustedError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from outcast.api.chains import Chain
 
 LISTS = ("--in", "--out", "--chain")
 _NAMED = "allowed is NAME=PCAP, as s1-eth2=captures/s1-eth2.in.pcap"
@@ -143,10 +138,10 @@ def command(
     if table is not None and table.suffix not in (".parquet", ".csv"):
         raise ConfigError(f"{table}: allowed are names that end in .parquet or .csv")
     if points:
-        given = (ports, inputs, outputs, output, dropped is not None)
-        if any((*given, how["rate"], how["limit"])):
+        if any((ports, inputs, outputs, output, dropped is not None, how["rate"], how["limit"])):
             raise ConfigError("--chain: allowed beside it are --to, --one-clock and --max-sojourn")
-        _chain(points, addresses, how["one_clock"], how["max_sojourn"])
+        given = {name: how[name] for name in ("one_clock", "max_sojourn")}
+        _chain(_ports("chain", points), destinations=addresses, **given)
         return
     if folder is not None:
         from outcast import workflow
@@ -154,12 +149,10 @@ def command(
         workflow.require_free(folder)
     sides = _sides(ports, inputs, outputs)
 
-    from outcast.analysis.join.findings import RefusedJoin
-    from outcast.api import joining, joins
+    from outcast.analysis.join.doubts import RefusedJoin
+    from outcast.api import joins
     from outcast.view.terminal import joined as view
 
-    joining.parse_max_sojourn_ns(how["max_sojourn"], "--max-sojourn")
-    joining.parse_queue(how["rate"], how["limit"], "--rate", "--limit")
     try:
         result = joins.join_captures(**sides, destinations=addresses, **how)
     except RefusedJoin as error:
@@ -206,31 +199,17 @@ def _sides(
     return {"inputs": ports_in, "outputs": ports_out, "ports": ports_both, "file": alone}
 
 
-def _chain(
-    points: tuple[str, ...], addresses: tuple[str, ...], one_clock: bool, max_sojourn: str
-) -> None:
+def _chain(points: dict[str, Path], **how: Any) -> None:
+    """Prints a row for each segment and direction; times in milliseconds."""
     from outcast.api.chains import join_chain
-
-    chain = join_chain(
-        _ports("chain", points),
-        destinations=addresses,
-        one_clock=one_clock,
-        max_sojourn=max_sojourn,
-    )
-    for text in chain.remarks:
-        shared.note(text)
-    terminal.console().print(_segments(chain))
-    if not one_clock:
-        terminal.echo("Where the points' clocks disagree, the sum of both directions holds alone.")
-
-
-def _segments(chain: Chain) -> Table:
-    """A table with a row for each segment and direction; times in milliseconds."""
     from outcast.view.terminal import forms, joined
 
+    segments, remarks = join_chain(points, **how)
+    for text in remarks:
+        shared.note(text)
     heads = ("packets", "lost", "lost (%)", "unknown", "median", "90 %", "99 %", "longest")
     table = forms.table("delays (ms)", *heads, wrapped=None)
-    for part in chain.segments:
+    for part in segments:
         table.add_row(
             f"{part.begins} to {part.ends}",
             f"{part.packets:,}",
@@ -239,7 +218,9 @@ def _segments(chain: Chain) -> Table:
             f"{part.unknown:,}",
             *joined.percentiles_ms(part.delays_ns)[1:],
         )
-    return table
+    terminal.console().print(table)
+    if not how["one_clock"]:
+        terminal.echo("Where the points' clocks disagree, the sum of both directions holds alone.")
 
 
 def _is_folder(path: Path) -> bool:

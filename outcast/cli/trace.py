@@ -40,7 +40,7 @@ def command(
     and there are no tables. A run that recorded the events already is not made again. Tables are in
     DIR/trace. With --flow, --between or --format events are listed too.
     """
-    from outcast.analysis.trace.selected import Wanted, require_flow
+    from outcast.analysis.trace.events import Wanted, require_flow
     from outcast.api import traces
     from outcast.records.run import Run
     from outcast.view.terminal import why

@@ -37,8 +37,8 @@ class CapturedFile(handed_in.Record):
 
     path: str
     """Where it was, as an absolute path."""
-    bytes: int
-    sha256: str
+    bytes: int = 0
+    sha256: str = ""
 
 
 class CapturedPort(handed_in.Record):

@@ -79,7 +79,7 @@ def _complete(path: Path, again: str) -> list[str]:
     if path.name.endswith(".failed"):
         return [f"the run failed; what it had written: {path}", f"again:   {again}"]
     from outcast.analysis.trace.events import EVENTS
-    from outcast.api import archives, exports, traces
+    from outcast.api import archives, captures, traces
     from outcast.records.run_directory import RunDirectory
     from outcast.view import figures, report
     from outcast.view.terminal import why
@@ -90,7 +90,7 @@ def _complete(path: Path, again: str) -> list[str]:
         figures.draw(RunDirectory(path))
         report.write(RunDirectory(path))
         archives.pack(path, archive)
-        exports.export(path, packets)
+        captures.export(path, packets)
         if properties(RunDirectory(path).read_manifest().engine).own_kernel:
             run = traces.trace(path, EVENTS, allow_programs=True, progress=False).run
             path.with_name(f"{path.name}.why.txt").write_text("\n".join(why.overview(run, "table")))

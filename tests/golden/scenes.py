@@ -261,7 +261,7 @@ def cases(scene: Scene) -> Iterator[Case]:
         yield Case(
             f"{first} {seconds:+g} s, one direction each",
             {**one_way, first: shifted(one_way[first], moved)},
-            or_says="clock of one of the captures is wrong" if is_open else None,
+            or_says="give a longer --max-sojourn" if is_open else None,
         )
     spread = np.linspace(-5, 5, len(files))
     apart = {

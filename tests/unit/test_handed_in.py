@@ -242,7 +242,7 @@ def test_a_file_with_holes_is_no_capture(tmp_path):
     path = tmp_path / "x.pcap"
     path.write_bytes(model.PCAP_HEADER)
     os.truncate(path, 1 << 42)
-    with pytest.raises(InputError, match="each of its first 1000000 packets was captured too"):
+    with pytest.raises(InputError, match=r"each of 1,\d+,\d+ packets was captured too short"):
         read_capture("p", path)
 
 

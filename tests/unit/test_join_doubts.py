@@ -10,7 +10,7 @@ import pytest
 from scapy.all import IP, UDP, Ether, PcapWriter
 
 from outcast.analysis.measure.latency import Busy
-from outcast.analysis.measure.repairs import repairs
+from outcast.analysis.measure.segments import repairs
 from outcast.api.joins import Join, join_captures
 from outcast.errors import ConfigError, InputError, UntrustedError
 from tests.golden import scenes, shared
@@ -219,9 +219,8 @@ def test_a_conversation_that_one_capture_alone_has(tmp_path):
     few = taken(tmp_path, a=[*came, *other[:2]], b=left)
     assert join_captures(ports=few).joined.counts.forwarded == 200
     many = taken(tmp_path, a=[*came, *other], b=left)
-    with pytest.raises(UntrustedError, match="nothing tells which way its 20 packets go") as told:
+    with pytest.raises(UntrustedError, match="nothing tells which way its 20 packets go"):
         join_captures(ports=many)
-    assert "20 are between 10.0.0.7" in str(told.value)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +251,7 @@ def test_few_packets_that_stay_for_too_long(tmp_path):
     busy = [data(100 * n, n) for n in range(300)]
     few = [data(20_005 + 2000 * n, n, src="10.0.0.3") for n in range(1, 5)]
     paths = taken(tmp_path, a=busy, c=few, b=[*later(busy, 30), *later(few, 5e6)])
-    causes = r"give --max-sojourn 8s if .* else the clock of one of the captures is wrong"
-    with pytest.raises(UntrustedError, match=causes):
+    with pytest.raises(UntrustedError, match=r"longer than --max-sojourn 1s; give a longer"):
         join_captures({"a": paths["a"], "c": paths["c"]}, {"b": paths["b"]})
 
 
@@ -282,7 +280,7 @@ def test_the_way_back_tells_clocks_where_in_and_out_are_given(tmp_path):
     assert {one.port: round(one.offset_ns / 1e6) for one in result.clocks} == {"a": 3330, "b": 0}
     assert result.joined.counts.forwarded == result.joined.counts.entered == 300
     one_way = ([packet for packet in seen if packet.payload] for seen in (a, b))
-    with pytest.raises(UntrustedError, match=r"switch for \d.*; a clock is wrong"):
+    with pytest.raises(UntrustedError, match=r"switch for \d.*; give a longer"):
         joined(tmp_path, *one_way)
 
 

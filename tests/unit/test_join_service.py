@@ -126,7 +126,7 @@ def test_exchanged_inputs_and_outputs_are_named(tmp_path):
 
 def test_one_file_of_two_ports_is_refused(tmp_path):
     a, b = _to_one_host(tmp_path)
-    with pytest.raises(ConfigError, match="is given for a and c, but its packets are of one inter"):
+    with pytest.raises(ConfigError, match="its packets are of one interface"):
         join_captures({"a": a, "c": a}, {"b": b})
 
 

@@ -173,7 +173,7 @@ def test_a_folder_of_one_file_with_several_interfaces(tmp_path, capsys):
         ("join --in all --out R=R.pcap", "--in: all: allowed is NAME=PCAP, as "),
         ("join --in R=R.pcap --out all", "--out: all: allowed is NAME=PCAP, as "),
         ("join all --in A=A.pcap --out R=R.pcap", "outcast: all: allowed is NAME=PCAP, as "),
-        ("join . -o p.csv", ".: is a folder; allowed is a capture for each port, as `--in NAME="),
+        ("join . -o p.csv", ".: is a folder; allowed is a capture"),
         ("join all --dropped none.txt", "--dropped"),
         ("join --chain A=A.pcap", "--chain: 1 capture; allowed are two or more, in order"),
         ("join all --chain A=A.pcap", "--chain: allowed beside it are --to, --one-clock"),

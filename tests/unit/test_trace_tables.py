@@ -6,7 +6,7 @@ from ipaddress import IPv4Address
 import polars as pl
 import pytest
 
-from outcast.analysis.trace import places, tables
+from outcast.analysis.trace import tables
 from outcast.errors import InputError, UntrustedError
 from outcast.records import sender_tables
 from outcast.records.run import Run
@@ -195,10 +195,6 @@ def test_a_long_table_is_written_in_parts(analysed, monkeypatch):
     table = Run(analysed).table("trace/qdisc_dequeue")
     assert table["order"].to_list() == list(range(3000))
     assert set(table["location_name"]) == {"kfree"}
-    analysed.trace_symbols.write_text("nonsense\n")
-    with pytest.raises(InputError, match=r"symbols\.txt: a line is no symbol"):
-        places.read_functions(analysed.trace_symbols)
-    analysed.trace_symbols.unlink()
     assert sorted(path.name for path in analysed.trace.iterdir()) == [
         *("formats.json", "qdisc_dequeue.parquet", "tcp_cong_state_set.parquet", "traced.json")
     ]
@@ -243,7 +239,7 @@ def test_lost_events_are_never_silent(analysed):
 def test_each_direction_of_a_program_is_a_flow_of_its_own():
     there, back = ("10.0.0.8", 47000, "10.0.0.9", 80), ("10.0.0.9", 80, "10.0.0.8", 47000)
     alone = ("10.0.0.2", 20001, "10.0.0.1", 5001)
-    flow_of = places.flows_by_ends([(there, 6), (back, 7), (alone, 0), (there, 8)])
+    flow_of = tables.flows_by_ends([(there, 6), (back, 7), (alone, 0), (there, 8)])
     assert (flow_of[there], flow_of[back], flow_of[alone]) == (6, 7, 0)
     assert flow_of[alone[2:] + alone[:2]] == 0
 

@@ -6,9 +6,8 @@ import polars as pl
 import pytest
 
 from outcast.analysis.trace import events as of
-from outcast.analysis.trace import senders, sums
-from outcast.analysis.trace.causes import CAUSES
-from outcast.analysis.trace.drops import reason_table
+from outcast.analysis.trace import senders
+from outcast.analysis.trace.causes import CAUSES, reason_table
 from outcast.records.run import Run
 from tests import guest_runs
 
@@ -40,7 +39,7 @@ def traced(run) -> senders.Traced:
 
 
 def test_each_retransmission_has_a_cause_and_the_sums_are_the_counters(run, traced):
-    compared = sums.compare(traced.every, run.counters)
+    compared = senders.compare(traced.every, run.counters)
     assert set(traced.again["cause"]) <= set(CAUSES)
     assert "rto" in traced.again["cause"]
     assert compared.filter(pl.col("kernel") != pl.col("events")).rows() == []

@@ -373,19 +373,7 @@ class Decoder:
         self.columns = Columns.empty(1024)
         self.filled = 0
         self.flows = Flows.to(destinations)
-        self._skipped = np.zeros(3, np.int64)
-
-    @property
-    def not_ip(self) -> int:
-        return int(self._skipped[_NOT_IP])
-
-    @property
-    def cut(self) -> int:
-        return int(self._skipped[_CUT])
-
-    @property
-    def unwanted(self) -> int:
-        return int(self._skipped[_UNWANTED])
+        self.not_ip = self.cut = self.unwanted = 0
 
     @property
     def tunnelled(self) -> dict[str, int]:
@@ -415,7 +403,9 @@ class Decoder:
             if first < records.count:
                 self.flows = self.flows.grown()
         counts = np.bincount(skipped + 1, minlength=4)[1:]
-        self._skipped += counts
+        self.not_ip += int(counts[_NOT_IP])
+        self.cut += int(counts[_CUT])
+        self.unwanted += int(counts[_UNWANTED])
         if counts.any() and self._others is not None:
             others = Others.empty(int(counts.sum()))
             kinds = np.empty(int(counts.sum()), np.int64)

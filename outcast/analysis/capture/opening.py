@@ -132,16 +132,9 @@ def open_capture(path: Path) -> IO[bytes]:
         stream.seek(0)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {files.reason(error)}") from None
-    try:
-        return _decompressed(path, stream, magic)
-    except BaseException:
-        stream.close()
-        raise
-
-
-def _decompressed(path: Path, stream: io.FileIO, magic: bytes) -> IO[bytes]:
     for beginning, (name, command) in COMPRESSORS.items():
         if magic.startswith(beginning):
+            stream.close()
             raise InputError(
                 f"{path}: compressed by {name}; read are plain files and those of gzip and zstd, "
                 f"so decompress it by `{command}`"

@@ -99,19 +99,30 @@ def read_capture(
     if foreign:
         opening.require_file(path)
     file = CaptureFile(path)
-    keeps_others = foreign if keeps_others is None else keeps_others
-    reading = _Reading(path, Decoder(destinations, foreign, keeps_others), interface)
-    reading.add(file)
+    decoder = Decoder(destinations, foreign, foreign if keeps_others is None else keeps_others)
+    records = 0
+    bounds: list[int] = []
+    for block in file.blocks():
+        # All interfaces were watched as long as the file goes, so its span is theirs.
+        stamps = block.stamp_ns[: block.count]
+        bounds = [min([*bounds, int(stamps.min())]), max([*bounds, int(stamps.max())])]
+        block = _only(file, block, interface)
+        decoder.reserve(expected_packets(file.size, block))
+        decoder.add(block)
+        records += block.count
+        if decoder.cut > MOST_CUT:
+            _require_headers(path, decoder, records)
+    if file.cut_short and not file.records:
+        raise InputError(f"{path}: cut off inside its first record")
     if foreign and file.has_grown():
         raise InputError(
             f"{path}: grew while it was read, so its capture still goes on; end it first"
         )
-    reading.remarks += _remarks(file)
-    reading.require_headers(path, "every packet")
-    reading.remarks += reading.left_out(foreign)
+    _require_headers(path, decoder, records)
+    where = f"{path}" if interface is None else f"{path} ({interface})"
+    remarks = [*_remarks(file), *_left_out(where, decoder, records, foreign)]
     if foreign and (word := opening.continued_by(path)):
-        reading.remarks.append(word)
-    decoder = reading.decoder
+        remarks.append(word)
     columns, flows = decoder.finish()
     stamps = columns.stamp_ns
     return PortCapture(
@@ -119,94 +130,58 @@ def read_capture(
         path,
         columns,
         flows,
-        reading.records,
-        first_ns=reading.bounds[0],
-        last_ns=reading.bounds[1],
+        records,
+        first_ns=bounds[0] if bounds else None,
+        last_ns=bounds[1] if bounds else None,
         not_ip=decoder.not_ip,
         cut=decoder.cut,
         unwanted=decoder.unwanted,
         options_cut=int(((columns.marks & OPTIONS_CUT) != 0).sum()),
         steps_back=int((stamps[1:] < stamps[:-1]).sum()),
         cut_short=file.cut_short,
-        remarks=tuple(reading.remarks),
+        remarks=tuple(remarks),
         macs=decoder.flows.macs(),
         others=decoder.others,
     )
 
 
-@dataclass(slots=True)
-class _Reading:
-    """A capture while it is read.
+def _require_headers(path: Path, decoder: Decoder, records: int) -> None:
+    """Raises InputError if all packets so far were too short for their headers."""
+    if decoder.cut and decoder.cut == records - decoder.not_ip:
+        raise InputError(
+            f"{path}: each of {decoder.cut:,} packets was captured too short for its headers "
+            "(snaplen); at least 54 bytes of each are needed"
+        )
 
-    Attributes:
-        records: packets read, of the one interface if only one is requested.
-        bounds: the times of the first and the last packet of the file, of any interface.
+
+def _left_out(where: str, decoder: Decoder, records: int, foreign: bool) -> Iterator[str]:
+    """A line on each kind of packets that take no part, or are known by others inside them.
+
+    Raises InputError if more than half are of a kind that is not read.
     """
-
-    path: Path
-    decoder: Decoder
-    interface: str | None
-    records: int = 0
-    bounds: tuple[int | None, int | None] = (None, None)
-    remarks: list[str] = field(default_factory=list)
-
-    def add(self, file: CaptureFile) -> None:
-        """Decodes the file. Raises InputError as `read_capture`."""
-        bounds: list[int] = []
-        for block in file.blocks():
-            # All interfaces were watched as long as the file goes, so its span is theirs.
-            stamps = block.stamp_ns[: block.count]
-            bounds = [min([*bounds, int(stamps.min())]), max([*bounds, int(stamps.max())])]
-            block = _only(file, block, self.interface)
-            self.decoder.reserve(expected_packets(file.size, block))
-            self.decoder.add(block)
-            self.records += block.count
-            if self.decoder.cut > MOST_CUT:
-                self.require_headers(file.path, f"each of its first {MOST_CUT} packets")
-        if file.cut_short and not file.records:
-            raise InputError(f"{file.path}: cut off inside its first record")
-        if bounds:
-            self.bounds = bounds[0], bounds[1]
-
-    def require_headers(self, path: Path, which: str) -> None:
-        """Raises InputError if all packets so far were too short; `which` says which they are."""
-        if self.decoder.cut and self.decoder.cut == self.records - self.decoder.not_ip:
+    tunnelled = dict(decoder.tunnelled)
+    met = Counter({("ERSPAN", opening.MIRRORED): tunnelled.pop("ERSPAN", 0)})
+    for kind, cure in opening.ENCAPSULATIONS.items():
+        met[cure] += decoder.kinds[kind]
+    for (name, command), count in met.items():
+        if 2 * count > records:
             raise InputError(
-                f"{path}: {which} was captured too short for its headers (snaplen); "
-                f"at least 54 bytes of each are needed"
+                f"{where}: {count:,} of {records:,} packets are {name}, which is not read;"
+                f" `{command}` takes it off"
             )
-
-    def left_out(self, foreign: bool) -> Iterator[str]:
-        """A line on each kind of packets that take no part, or are known by others inside them."""
-        decoder, tunnelled = self.decoder, dict(self.decoder.tunnelled)
-        where = f"{self.path}" if self.interface is None else f"{self.path} ({self.interface})"
-        met = Counter({("ERSPAN", opening.MIRRORED): tunnelled.pop("ERSPAN", 0)})
-        for kind, cure in opening.ENCAPSULATIONS.items():
-            met[cure] += decoder.kinds[kind]
-        for (name, command), count in met.items():
-            if 2 * count > self.records:
-                raise InputError(
-                    f"{where}: {count:,} of {self.records:,} packets are {name}, which is not read;"
-                    f" `{command}` takes it off"
-                )
-            if count:
-                yield f"{where}: {count:,} packets are {name}; what is inside is not looked at"
-        if decoder.cut:
-            yield (
-                f"{where}: {decoder.cut} packets were captured too short for their headers and are "
-                "left out"
-            )
-        if foreign and decoder.not_ip:
-            yield (
-                f"{where}: {decoder.not_ip} packets are not IP (ARP and the like) and take no part"
-            )
-        for tunnel, count in tunnelled.items():
-            mirror = f". If a mirror put them there, `{opening.MIRRORED}` first takes that off"
-            yield (
-                f"{self.path}: {count:,} packets are in a tunnel ({tunnel}); they are known by the "
-                "packet inside, and their length is that of the whole"
-                + (mirror if tunnel == "VXLAN" else "")
-            )
+        if count:
+            yield f"{where}: {count:,} packets are {name}; what is inside is not looked at"
+    if decoder.cut:
+        yield f"{where}: {decoder.cut} packets were captured too short for their headers"
+    if foreign and decoder.not_ip:
+        yield f"{where}: {decoder.not_ip} packets are not IP (ARP and the like) and take no part"
+    for tunnel, count in tunnelled.items():
+        mirror = f". If a mirror put them there, `{opening.MIRRORED}` first takes that off"
+        yield (
+            f"{where}: {count:,} packets are in a tunnel ({tunnel}); they are known by the "
+            "packet inside, and their length is that of the whole"
+            + (mirror if tunnel == "VXLAN" else "")
+        )
 
 
 def interfaces_of(path: Path) -> dict[str, int]:

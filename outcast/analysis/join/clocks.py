@@ -20,7 +20,7 @@ from outcast.analysis.join.offsets import (
     Contradiction,
     solve,
 )
-from outcast.analysis.join.pairs import Crossing, Pairs, crossings
+from outcast.analysis.join.packets import Crossing, Pairs, crossings
 from outcast.errors import UntrustedError
 
 MOST_LATE = 0.01
@@ -79,34 +79,23 @@ class Sample:
     reference: int
     units_ns: Sequence[int]
 
-    @property
-    def as_stamped(self) -> list[Clock]:
-        """Clocks that correct nothing."""
-        return [RIGHT] * len(self.captures)
-
     def slack_ns(self, came: int, output: int) -> int:
         """By how much sooner a packet may seem to leave because stamps have different units."""
         units = self.units_ns[came], self.units_ns[output]
         return 0 if units[0] == units[1] else max(units)
 
-    def delays_ns(self, clocks: Sequence[Clock]) -> I64:
-        """The sojourn time of each pair."""
-        pairs = self.pairs
-        delay = np.zeros(len(pairs), np.int64)
-        for index, (capture, clock) in enumerate(zip(self.captures, clocks, strict=True)):
-            stamps = clock.correct(capture.columns.stamp_ns)
-            came, departed = pairs.came == index, pairs.left == index
-            delay[came] -= stamps[pairs.came_row[came]]
-            delay[departed] += stamps[pairs.left_row[departed]]
-        if len(set(self.units_ns)) > 1:
-            for ends, mine in pairs.groups().items():
-                delay[mine] += self.slack_ns(*ends)
-        return delay
-
     def delays_by_captures(self, clocks: Sequence[Clock]) -> tuple[tuple[int, int, I64], ...]:
         """The sojourn times by the captures where packets came in and left."""
-        delay = self.delays_ns(clocks)
-        return tuple((*ends, delay[mine]) for ends, mine in self.pairs.groups().items())
+        return tuple(
+            (
+                one.came,
+                one.left,
+                clocks[one.left].correct(one.left_ns)
+                - clocks[one.came].correct(one.came_ns)
+                + one.slack_ns,
+            )
+            for one in self.crossings()
+        )
 
     def crossings(self) -> list[Crossing]:
         """The sampled pairs by captures, with stamps as they are."""
@@ -123,9 +112,12 @@ def estimate(
 ) -> Clocks:
     """Finds the clocks of captures, on that of the output by which most packets left.
 
-    Nothing is corrected unless the stamps contradict one clock; see `_agree`. `left_flows` tells
-    for each capture and each of its flows whether it left there; None if nothing did. Raises
-    UntrustedError where stamps of a capture go back.
+    Nothing is corrected unless the stamps contradict one clock: a packet leaves too early, or many
+    too late. Nothing else counts as a contradiction. A queue can make packets wait for any time and
+    in any order, so waits that grow or differ say nothing about clocks.
+
+    `left_flows` tells for each capture and each of its flows whether it left there; None if nothing
+    did. Raises UntrustedError where stamps of a capture go back.
     """
     left_rows: list[Array] = [
         np.empty(0, np.int64) if flows is None else np.flatnonzero(flows[capture.columns.flow])
@@ -135,29 +127,22 @@ def estimate(
         require_no_step_back(capture, rows)
     reference = max(sorted(outputs), key=lambda index: left_rows[index].size)
     sample = Sample(captures, pairs, reference, _units_ns(captures))
-    return _as_they_are(sample) if _agree(sample, max_sojourn_ns) else _corrected(sample)
-
-
-def _as_they_are(sample: Sample) -> Clocks:
-    """The clocks of captures whose stamps nothing contradicts."""
-    clocks, units = sample.as_stamped, sample.units_ns
-    return Clocks(
-        clocks,
-        [],
-        sample.delays_by_captures(clocks),
-        tuple(_units_remark(sample)),
-        slack_ns=max(units) if len(set(units)) > 1 else 0,
-    )
-
-
-def _corrected(sample: Sample) -> Clocks:
-    """Corrects clocks."""
-    solved = solve(len(sample.captures), sample.reference, sample.crossings())
+    as_stamped = [RIGHT] * len(captures)
+    delays = sample.delays_by_captures(as_stamped)
+    if all(
+        int(delay.min()) >= -STAMP_NS and float((delay > max_sojourn_ns).mean()) <= MOST_LATE
+        for _, _, delay in delays
+    ):
+        units = sample.units_ns
+        slack_ns = max(units) if len(set(units)) > 1 else 0
+        return Clocks(as_stamped, [], delays, tuple(_units_remark(sample)), slack_ns=slack_ns)
+    solved = solve(len(captures), reference, sample.crossings())
     if isinstance(solved, Contradiction):
-        clocks = sample.as_stamped
-        return Clocks(
-            clocks, [], sample.delays_by_captures(clocks), (), None, None, contradiction=solved
-        )
+        return Clocks(as_stamped, [], delays, (), None, None, contradiction=solved)
+    return _corrected(sample, solved)
+
+
+def _corrected(sample: Sample, solved: list[Clock]) -> Clocks:
     error_ns = _error_ns(sample, solved, with_all=True)
     most = (
         "nothing bounds how wrong times in the switch still are"
@@ -177,19 +162,6 @@ def _corrected(sample: Sample) -> Clocks:
         (f"clocks were corrected; {most}",),
         error_ns,
         _error_ns(sample, solved, with_all=False),
-    )
-
-
-def _agree(sample: Sample, max_sojourn_ns: int) -> bool:
-    """Whether one clock can have stamped all: no packet leaves too early, and few too late.
-
-    Nothing else counts as a contradiction. A queue can make packets wait for any time and in any
-    order, so waits that grow or differ say nothing about clocks.
-    """
-    delays = [delay for _, _, delay in sample.delays_by_captures(sample.as_stamped)]
-    return all(
-        int(delay.min()) >= -STAMP_NS and float((delay > max_sojourn_ns).mean()) <= MOST_LATE
-        for delay in delays
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether a join of anyone's captures can be believed; if not, a reason with its numbers.
+"""What a join found out, and whether it can be believed; if not, a reason and each port's numbers.
 
 A join always balances its books. What shows that captures are missing, cut or of another time is
 what stays unexplained: departures that no capture saw arrive, arrivals whose fate nothing shows,
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +20,14 @@ from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.join.clocks import CUT
 from outcast.analysis.join.directions import CAME, LEFT, UNTOLD, Directions
-from outcast.analysis.join.findings import PortCounts, Reason, Refusal
 from outcast.analysis.join.join import CLOCK_TOLERANCE_NS, Joined, Note, Stray, Verdict
 from outcast.analysis.join.places import ELSEWHERE
+from outcast.errors import UntrustedError
+from outcast.records.captures import ClockEstimate, QueueEstimate
+
+if TYPE_CHECKING:
+    from outcast.analysis.measure.blackout import Chains
+    from outcast.analysis.measure.queue import Queue
 
 MOST_SHARE = 0.01
 """If more than this share of packets is unexplained, the join is refused."""
@@ -30,56 +38,158 @@ COPIED_WITHIN_NS = 100_000
 repeats data waits for a round trip, and gives the packet another IP id."""
 
 
-def doubts(joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int) -> list[Refusal]:
-    """Why a join cannot be believed, the most fundamental reason first; empty if it can.
+@dataclass(frozen=True, slots=True)
+class DropRange:
+    """How many packets an output dropped of those from an input, where captures lack packets.
+
+    Attributes:
+        counted: how many of the captured packets seem dropped.
+        least: how many of them the captures prove.
+        most: how many there are with those that the input's capture probably lacks.
+        sentence: all of it, and what shows that packets are missing.
+    """
+
+    ingress: str
+    egress: str
+    counted: int
+    least: int
+    most: int
+    sentence: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Found:
+    """What captures that were joined show; `outcast.Join` says what each part is."""
+
+    joined: Joined
+    queue: Queue
+    chains: Chains
+    remarks: tuple[str, ...]
+    clocks: tuple[ClockEstimate, ...]
+    estimates: tuple[QueueEstimate, ...]
+
+
+class Reason(StrEnum):
+    """Why a join is refused."""
+
+    CLOCKS = "clocks"
+    """No single offset and drift of each clock makes the captures agree."""
+    DIRECTION = "direction"
+    """Nothing shows which way packets go, or which is which."""
+    UNEXPLAINED = "unexplained"
+    """Packets left that no capture saw come in, or that are there twice."""
+    UNDECIDED = "undecided"
+    """Packets came in whose fate no capture shows."""
+
+
+CURES = {
+    Reason.CLOCKS: f"give a longer --max-sojourn if packets can wait for so long; else {CUT}",
+    Reason.DIRECTION: "say which it is with --in and --out, or give the capture that is missing",
+    Reason.UNEXPLAINED: "a capture is missing, cut or filtered, lost packets or has them twice "
+    "(`editcap -w 0.001 FILE NEW`), or frames were merged (`ethtool -K DEVICE tso off gso off gro "
+    "off`)",
+    Reason.UNDECIDED: "capture each output for longer, or cut all files to the same time: `editcap "
+    "-A START -B STOP FILE NEW`",
+}
+"""What helps against each reason."""
+
+Refusal = tuple[Reason, str]
+"""Why a join cannot be believed: the reason, and what was counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortCounts:
+    """The packets of a port's captures, of a join that is refused.
+
+    Attributes:
+        unseen: packets that left there and were never seen to come in.
+        first_ns, last_ns: the earliest and the latest stamp.
+        apart_share: the share of the packets that takes no part.
+    """
+
+    port: str
+    came: int
+    left: int
+    unseen: int
+    first_ns: int
+    last_ns: int
+    apart_share: float
+
+
+class RefusedJoin(UntrustedError):
+    """Captures were joined, but the join cannot be believed.
+
+    Attributes:
+        reason: one of four.
+        ports: the numbers of each port.
+    """
+
+    def __init__(self, refusal: Refusal, ports: Sequence[PortCounts]) -> None:
+        self.reason, counted = refusal
+        self.ports = tuple(ports)
+        super().__init__(f"{counted}; {CURES[self.reason]}")
+
+    @property
+    def table(self) -> list[str]:
+        """The numbers of each port as lines of text; stamps in seconds since the first."""
+        first_ns = min(port.first_ns for port in self.ports)
+        rows: list[tuple[str, ...]] = []
+        rows += [("port", "came in", "left", "never came in", "first (s)", "last (s)", "no part")]
+        for port in self.ports:
+            counts = (f"{count:,}" for count in (port.came, port.left, port.unseen))
+            times = (f"{(ns - first_ns) / 1e9:.3f}" for ns in (port.first_ns, port.last_ns))
+            rows.append((port.port, *counts, *times, f"{port.apart_share:.1%}"))
+        width = max(len(row[0]) for row in rows)
+        return [f"{row[0]:{width}}" + "".join(f"{cell:>15}" for cell in row[1:]) for row in rows]
+
+
+def port_counts(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[PortCounts]:
+    """For each port: what came in, what left, and what of it is not explained."""
+    sources, directions = joined.sources, joined.sources.directions
+    assert directions is not None
+    is_unseen = (joined.stray == Stray.UNEXPLAINED) | (joined.stray == Stray.EARLY)
+    for port in dict.fromkeys(sources.ports):
+        files = [index for index, name in enumerate(sources.ports) if name == port]
+        total = apart = 0
+        for index in files:
+            counts, sides = directions.counts[index], (sources.came[index], sources.left[index])
+            rest = np.logical_and.reduce([~side for side in sides if side is not None])
+            total, apart = total + int(counts.sum()), apart + int((counts * rest).sum())
+        at_output = joined.outputs.index(port) if port in joined.outputs else -1
+        yield PortCounts(
+            port,
+            sum(directions.packets(index, CAME) for index in files),
+            sum(directions.packets(index, LEFT) for index in files),
+            int((is_unseen & (joined.departures.port == at_output)).sum()),
+            min(captures[index].first_ns or 0 for index in files),
+            max(captures[index].last_ns or 0 for index in files),
+            apart / max(total, 1),
+        )
+
+
+def doubts(
+    joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int
+) -> Iterator[Refusal]:
+    """Why a join cannot be believed, the most fundamental reason first; nothing if it can.
 
     `captures` are those of the join, each once, in the order of `joined.sources`. Nothing is
     doubted where each capture was known to have one direction.
     """
     directions = joined.sources.directions
     if directions is None:
-        return []
-    first = [*_clocks_stepped(joined, captures), *_late_or_exchanged(joined, max_sojourn_ns)]
-    return first or [
-        *_recorded_twice(joined),
-        *_waits_too_long(joined, captures, max_sojourn_ns),
-        *(Refusal(Reason.DIRECTION, text) for text in joined.sources.differing),
-        *_directions_unknown(directions, captures),
-        *_never_came_in(joined, directions),
-        *_departures_missing(joined, captures, directions),
-        *_fate_unknown(joined),
-        *_all_dropped(joined, captures, directions),
-    ]
-
-
-def port_counts(joined: Joined, captures: Sequence[PortCapture]) -> tuple[PortCounts, ...]:
-    """For each port: what came in, what left, and what of it is not explained."""
-    sources, directions = joined.sources, joined.sources.directions
-    assert directions is not None
-    counts = []
-    is_unseen = (joined.stray == Stray.UNEXPLAINED) | (joined.stray == Stray.EARLY)
-    for port in dict.fromkeys(sources.ports):
-        files = [index for index, name in enumerate(sources.ports) if name == port]
-        total = sum(int(directions.counts[index].sum()) for index in files)
-        apart = 0
-        for index in files:
-            takes_part = np.zeros(directions.counts[index].size, np.bool_)
-            for side in (sources.came[index], sources.left[index]):
-                takes_part |= False if side is None else side
-            apart += int(directions.counts[index][~takes_part].sum())
-        at_output = joined.outputs.index(port) if port in joined.outputs else -1
-        counts.append(
-            PortCounts(
-                port,
-                sum(directions.packets(index, CAME) for index in files),
-                sum(directions.packets(index, LEFT) for index in files),
-                int((is_unseen & (joined.departures.port == at_output)).sum()),
-                min(captures[index].first_ns or 0 for index in files),
-                max(captures[index].last_ns or 0 for index in files),
-                apart / max(total, 1),
-            )
-        )
-    return tuple(counts)
+        return
+    yield from _times(joined, captures, max_sojourn_ns)
+    yield from _recorded_twice(joined)
+    yield from _waits_too_long(joined, captures, max_sojourn_ns)
+    yield from ((Reason.DIRECTION, text) for text in joined.sources.differing)
+    for index, capture in enumerate(captures):
+        total = int(directions.counts[index].sum())
+        if directions.packets(index, UNTOLD) > max(MOST_SHARE * total, 1):
+            yield Reason.DIRECTION, directions.why_untold(index, capture)
+    yield from _never_came_in(joined, directions)
+    yield from _departures_missing(joined, captures, directions)
+    yield from _fate_unknown(joined)
+    yield from _all_dropped(joined, captures, directions)
 
 
 def late_text(joined: Joined, max_sojourn_ns: int) -> str:
@@ -91,35 +201,24 @@ def late_text(joined: Joined, max_sojourn_ns: int) -> str:
     )
 
 
-def _clocks_stepped(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[Refusal]:
-    """Two captures whose clocks no single offset and drift makes agree."""
-    clocks = joined.sources.clocks
+def _times(
+    joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int
+) -> Iterator[Refusal]:
+    """Clocks that contradict each other, and packets that left too late or before they came in."""
+    sources, left = joined.sources, joined.counts.left
+    clocks = sources.clocks
     if clocks is not None and clocks.contradiction is not None:
         found = clocks.contradiction
         ports = " and ".join(captures[index].port for index in (found.first, found.second))
-        yield Refusal(
-            Reason.CLOCKS,
-            f"{ports}: packets would leave {found.by_ns / 1e6:.3f} ms before they came in; {CUT}",
-        )
-
-
-def _late_or_exchanged(joined: Joined, max_sojourn_ns: int) -> Iterator[Refusal]:
-    """Packets that left too late, or before they came in."""
-    sources, left = joined.sources, joined.counts.left
+        before_ms = found.by_ns / 1e6
+        yield Reason.CLOCKS, f"{ports}: packets would leave {before_ms:.3f} ms before they came in"
     if sources.late_ns.size > max(MOST_SHARE * left, 1):
-        most_s = int(sources.late_ns.max() / 1e9 * 1.5) + 1
-        yield Refusal(
-            Reason.CLOCKS,
-            f"{late_text(joined, max_sojourn_ns)}; give --max-sojourn {most_s}s if packets can "
-            "wait for so long, else the clock of one of the captures is wrong",
-        )
+        yield Reason.CLOCKS, late_text(joined, max_sojourn_ns)
     if 2 * sources.backwards > left:
         outputs, inputs = (" and ".join(names) for names in (joined.outputs, joined.inputs))
-        yield Refusal(
-            Reason.DIRECTION,
-            f"{sources.backwards:,} of the {left:,} packets that left by {outputs} left before "
-            f"they came in at {inputs}; inputs and outputs are exchanged, or clocks differ",
-        )
+        counted = f"{sources.backwards:,} of the {left:,} packets that left by {outputs} did so"
+        exchanged = "inputs and outputs are exchanged, or clocks differ"
+        yield Reason.DIRECTION, f"{counted} before they came in at {inputs}: {exchanged}"
 
 
 def _recorded_twice(joined: Joined) -> Iterator[Refusal]:
@@ -144,11 +243,8 @@ def _recorded_twice(joined: Joined) -> Iterator[Refusal]:
     same = np.logical_and.reduce([step == 0 for step in steps[:-1]])
     copies = int((same & (steps[-1] <= COPIED_WITHIN_NS)).sum())
     if copies > max(MOST_SHARE * of_data.size, 1):
-        yield Refusal(
-            Reason.UNEXPLAINED,
-            f"{2 * copies:,} of {of_data.size:,} packets that came in are recorded twice, as by a "
-            "mirror of both directions; remove the copies: `editcap -w 0.001 FILE NEW`",
-        )
+        counted = f"{2 * copies:,} of {of_data.size:,} packets that came in are recorded twice"
+        yield Reason.UNEXPLAINED, counted
 
 
 def _waits_too_long(
@@ -159,21 +255,12 @@ def _waits_too_long(
     for came, output, delay in clocks.delays if clocks else ():
         wrong = (delay > max_sojourn_ns) | (delay < -CLOCK_TOLERANCE_NS)
         if int(wrong.sum()) > MOST_SHARE * delay.size:
-            yield Refusal(
+            stay_s, most_s = float(np.median(delay)) / 1e9, max_sojourn_ns / 1e9
+            yield (
                 Reason.CLOCKS,
                 f"{captures[came].port} to {captures[output].port}: packets would stay in the "
-                f"switch for {float(np.median(delay)) / 1e9:.3f} s, but --max-sojourn is "
-                f"{max_sojourn_ns / 1e9:g} s; a clock is wrong",
+                f"switch for {stay_s:.3f} s, but --max-sojourn is {most_s:g} s",
             )
-
-
-def _directions_unknown(
-    directions: Directions, captures: Sequence[PortCapture]
-) -> Iterator[Refusal]:
-    for index, capture in enumerate(captures):
-        total = int(directions.counts[index].sum())
-        if directions.packets(index, UNTOLD) > max(MOST_SHARE * total, 1):
-            yield Refusal(Reason.DIRECTION, directions.why_untold(index, capture))
 
 
 def _never_came_in(joined: Joined, directions: Directions) -> Iterator[Refusal]:
@@ -192,11 +279,8 @@ def _never_came_in(joined: Joined, directions: Directions) -> Iterator[Refusal]:
         if int(lost.sum()) > max(MOST_SHARE * total, 1):
             yield _unseen(name, lost, total, joined)
         elif int(twice.sum()) > max(MOST_SHARE * total, 1):
-            yield Refusal(
-                Reason.UNEXPLAINED,
-                f"{name}: {int(twice.sum()):,} of its {total:,} packets left twice, as where a "
-                "file mirrors several ports; mirror one port into each file",
-            )
+            counted = f"{name}: {int(twice.sum()):,} of its {total:,} packets left twice"
+            yield Reason.UNEXPLAINED, counted
         else:
             # A port with little traffic can lack much of it.
             for place in np.unique(place_of[lost]).tolist():
@@ -211,12 +295,10 @@ def _unseen(name: str, lost: Bool, total: int, joined: Joined) -> Refusal:
     senders = Counter(joined.flows[row].src for row in joined.departures.flow[lost].tolist())
     hosts = ", ".join(host for host, _ in senders.most_common(3))
     more = f" and {len(senders) - 3} more" if len(senders) > 3 else ""
-    return Refusal(
+    return (
         Reason.UNEXPLAINED,
         f"{int(lost.sum()):,} of the {total:,} packets that left by {name} were never seen to come "
-        f"in; they are from {hosts}{more}; a capture of where they came in is missing, cut, "
-        "filtered or lost packets, or frames were merged or cut between (`ethtool -K DEVICE tso "
-        "off gso off gro off`)",
+        f"in; they are from {hosts}{more}",
     )
 
 
@@ -237,11 +319,8 @@ def _departures_missing(
                 towards[place] += int(directions.frame_bytes[index][row])
     if towards.total() > judged:
         port = captures[towards.most_common(1)[0][0]].port
-        yield Refusal(
-            Reason.UNDECIDED,
-            f"{port}: {towards.total():,} of the {towards.total() + judged:,} bytes that came in "
-            "go there, but its capture has nothing that left",
-        )
+        counted = f"{towards.total():,} of the {towards.total() + judged:,} bytes that came in"
+        yield Reason.UNDECIDED, f"{port}: {counted} go there, but its capture has none that left"
 
 
 def _fate_unknown(joined: Joined) -> Iterator[Refusal]:
@@ -251,13 +330,11 @@ def _fate_unknown(joined: Joined) -> Iterator[Refusal]:
         for note, when in ((Note.IN_FLIGHT, "ends before"), (Note.BEFORE_OUTPUT, "begins after")):
             count, total = int((here & (joined.note == note)).sum()), int(here.sum())
             if count > max(FEW, MOST_SHARE * total):
-                yield Refusal(
-                    Reason.UNDECIDED,
-                    f"{name}: the fate of {count:,} of the {total:,} packets for it is unknown: "
-                    f"its capture {when} the inputs', or does not go on for long enough after "
-                    "them, or packets are equal; capture for longer, or cut all files to the same "
-                    "time: `editcap -A START -B STOP FILE NEW`",
+                counted = (
+                    f"{name}: the fate of {count:,} of the {total:,} packets for it is unknown"
                 )
+                why = f"its capture {when} the inputs', or packets are equal"
+                yield Reason.UNDECIDED, f"{counted}: {why}"
 
 
 def _all_dropped(
@@ -271,11 +348,8 @@ def _all_dropped(
         dropped = int((joined.verdict[data] == Verdict.DROPPED).sum())
         forwarded = int((joined.verdict[mine] == Verdict.FORWARDED).sum())
         if dropped > FEW and forwarded <= MOST_SHARE * dropped:
-            yield Refusal(
-                Reason.UNDECIDED,
-                f"{name}: all {dropped:,} packets that came in would be dropped, but packets that "
-                "acknowledge them go on; the output's capture lacks them",
-            )
+            counted = f"{name}: all {dropped:,} packets that came in would be dropped"
+            yield Reason.UNDECIDED, f"{counted}, but packets that acknowledge them go on"
 
 
 def _answered(joined: Joined, captures: Sequence[PortCapture], directions: Directions) -> Array:
@@ -296,18 +370,14 @@ def left_out(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[str]:
     if directions is None:
         return
     for index, capture in enumerate(captures):
-        left_flows = joined.sources.left[index]
-        if left_flows is not None and directions.packets(index, LEFT) and not left_flows.any():
+        came, left = joined.sources.came[index], joined.sources.left[index]
+        if left is not None and directions.packets(index, LEFT) and not left.any():
             yield (
                 f"{capture.port}: what left there is not judged, because it came in where only "
                 "what left was captured"
             )
-        came = joined.sources.came[index]
-        if came is None:
-            continue
-        away = (directions.ways[index] == CAME) & ~came
-        count = int(directions.counts[index][away].sum())
-        if count:
+        away = np.bool_(False) if came is None else (directions.ways[index] == CAME) & ~came
+        if count := int((directions.counts[index] * away).sum()):
             yield (
                 f"{capture.port}: {count:,} packets that came in there take no part, because no "
                 "capture shows packets leave for their destinations"

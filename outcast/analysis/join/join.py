@@ -27,15 +27,34 @@ import numpy as np
 from outcast.analysis.capture.headers import Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, Bool, compiled
-from outcast.analysis.join import identities, verdicts
+from outcast.analysis.join import same_flows, verdicts
 from outcast.analysis.join.clocks import Clocks, estimate
-from outcast.analysis.join.directions import ASIDE, CAME, LEFT, UNTOLD, Directions, tell
+from outcast.analysis.join.directions import (
+    ASIDE,
+    CAME,
+    LEFT,
+    UNTOLD,
+    Directions,
+    Hop,
+    goes_to,
+    set_own_aside,
+    taking_part,
+    tell,
+)
 from outcast.analysis.join.matching import Matched, match, match_changed
 from outcast.analysis.join.offsets import RIGHT, Clock
-from outcast.analysis.join.packets import PARTS, Packets, Side, merge, number_flows, part_of
-from outcast.analysis.join.pairs import Pairs, pair_up, sample
+from outcast.analysis.join.packets import (
+    PARTS,
+    Packets,
+    Pairs,
+    Side,
+    merge,
+    number_flows,
+    pair_up,
+    part_of,
+    sample,
+)
 from outcast.analysis.join.service import MOST_UNSEEN, Limits, Whole, others_of, whole
-from outcast.analysis.join.taking_part import Hop, goes_to, set_own_aside, taking_part
 from outcast.analysis.join.verdicts import (
     DEFAULT_MAX_SOJOURN_NS,
     Counts,
@@ -305,7 +324,7 @@ def _look(
         None if index in ins and index in outs else CAME if index in ins else LEFT
         for index in range(len(captures))
     ]
-    united = identities.unite(captures, sightings, said)
+    united = same_flows.unite(captures, sightings, said)
     if united.changed:
         sightings = sample(captures)
     told = tell(captures, sightings, said, options.max_sojourn_ns)

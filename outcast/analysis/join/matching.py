@@ -20,23 +20,6 @@ MOST_TAGS = 8
 """The most bytes by which frames differ if a hop adds or takes VLAN tags."""
 
 
-class _Came(NamedTuple):
-    """What came in, for the walk."""
-
-    stamp: I64
-    identity: U64
-    flow: I32
-    port: I8
-
-
-class _Leaving(NamedTuple):
-    """What left, for the walk."""
-
-    stamp: I64
-    identity: U64
-    port: I8
-
-
 class Order(NamedTuple):
     """What the walk finds: what left as what, and in which order.
 
@@ -84,8 +67,13 @@ def _unlink(row: Scalar, bucket: Scalar, heads: I32, tails: I32, following: I32)
 
 @compiled
 def _match(
-    came: _Came,
-    leaving: _Leaving,
+    in_stamp: I64,
+    in_identity: U64,
+    in_flow: I32,
+    in_port: I8,
+    out_stamp: I64,
+    out_identity: U64,
+    out_port: I8,
     max_sojourn: int,
     apart: bool,
     tolerance: int,
@@ -97,8 +85,6 @@ def _match(
     Arrivals that have not left are kept in a hash table of chains, each in order of arrival. The
     walk is whole, because in parts it takes two to three times as long.
     """
-    in_stamp, in_identity, in_flow, in_port = came
-    out_stamp, out_identity, out_port = leaving
     left_as, came_as, reordered, inversions, last_of_flow, last_of_pair = order[:6]
     flow_left_by, newest, slack, extremes = order[6:]
     heads, tails = np.full(buckets, -1, np.int32), np.full(buckets, -1, np.int32)
@@ -229,8 +215,8 @@ def match(
         extremes=np.array([0, len(arrivals)], np.int64),
     )
     _match(
-        _Came(arrivals.stamp_ns, arriving, arrivals.flow, arrivals.port),
-        _Leaving(departures.stamp_ns, leaving, departures.port),
+        *(arrivals.stamp_ns, arriving, arrivals.flow, arrivals.port),
+        *(departures.stamp_ns, leaving, departures.port),
         max_sojourn_ns,
         apart,
         tolerance_ns,

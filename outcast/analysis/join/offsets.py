@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from outcast.analysis.compiled import I64
-from outcast.analysis.join.pairs import Crossing
+from outcast.analysis.join.packets import Crossing
 
 F64 = npt.NDArray[np.float64]
 

@@ -1,44 +1,35 @@
-"""Flows of two captures that are the same though a hop changes their packets, and their new name.
+"""Flows whose packets a hop changes, and what still shows which packet is which.
 
-Looser identities are tried in turn. What fits more than one flow is left alone.
+A NAT gives packets other addresses and ports; other hops number IP ids again. Where the exact
+identity finds no packet of a flow, looser ones are tried in turn. If one fits, the flow gets one
+name and one identity in both captures, so that all that follows sees one flow. What fits more than
+one flow is left alone and counted.
 """
 
 from __future__ import annotations
 
 import hashlib
 import socket
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from itertools import combinations
 
 import numpy as np
 
-from outcast.analysis.capture.headers import (
-    ACK,
-    HAS_TIMESTAMP,
-    INBOUND,
-    OUTBOUND,
-    TCP,
-    UDP,
-    Columns,
-    FlowKey,
-)
+from outcast.analysis.capture.headers import INBOUND, OUTBOUND, UDP, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, U64, Array, Bool
-from outcast.analysis.join.packets import number_flows
-from outcast.analysis.join.pairs import grouped
+from outcast.analysis.join.directions import CAME, LEFT, UNCHANGED, United, is_group
+from outcast.analysis.join.packets import Sightings, grouped, number_flows
 
 SAMPLED = 4_096
 """The number of packets of each flow, its first ones, that are compared."""
 LEAST_FOUND = 0.25
 """A looser identity has to find this share of the sampled packets, because a queue may have dropped
 the others."""
-LEAST_STEADY = 0.9
-"""In this share of the packets, sequence numbers have to be moved by one constant."""
 FEW = 4
-"""A flow with fewer common packets is only joined if one of its ends is unchanged, and only by its
-own sequence numbers: those of any two packets differ by some constant."""
+"""A flow with fewer common packets is only joined if one of its ends is unchanged."""
 MOST_ALIKE = 8
 """What this number of a capture's flows have in common shows nothing."""
 
@@ -46,30 +37,11 @@ ICMP = (1, 58)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
-    """An identity: which fields it takes besides the protocol, the flags and the length.
-
-    Attributes:
-        ip_id, numbers, stamps: whether it takes the IP id, TCP's sequence and acknowledgement
-            numbers (of UDP the checksum without addresses and ports), and TCP's time stamps.
-        moved: whether sequence numbers have moved by a constant, which is then taken away.
-    """
-
-    words: str
-    ip_id: bool
-    numbers: bool
-    stamps: bool
-    moved: bool = False
-
-
-LEVELS = (
-    Level("IP ids, sequence numbers and lengths", True, True, False),
-    Level("sequence numbers (of UDP checksums) and lengths", False, True, False),
-    Level("IP ids, TCP time stamps and lengths", True, False, True, moved=True),
-    Level("TCP time stamps and lengths", False, False, True, moved=True),
-    Level("IP ids and lengths", True, False, False, moved=True),
-)
+LEVELS = {
+    True: "IP ids, sequence numbers and lengths",
+    False: "sequence numbers (of UDP checksums) and lengths",
+}
+"""The identities in turn: whether each has IP ids. All have the protocol, flags and length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +66,6 @@ class Match:
     other: int
     rows: I64
     others: I64
-    moved: tuple[int, int] = (0, 0)
 
 
 def sampled(columns: Columns, flows: Bool) -> I64:
@@ -134,42 +105,32 @@ def _numbers(columns: Columns, rows: I64, protocol: Array, ends: I64) -> tuple[A
 
 
 def _identities(
-    start: U64, columns: Columns, rows: I64, protocol: Array, ends: I64, level: Level
+    start: U64, columns: Columns, rows: I64, protocol: Array, ends: I64, has_ids: bool
 ) -> U64:
-    """The identities of packets at a level; see `_numbers`."""
+    """The identities of packets; see LEVELS and `_numbers`."""
     # A firewall may clear the ECN bits of TCP's flags.
     value = _mixed(start, columns.flags[rows] & 0x3F)
     value = _mixed(value, columns.payload_bytes[rows])
-    if level.ip_id:
+    first, second = _numbers(columns, rows, protocol, ends)
+    if has_ids:
         value = _mixed(value, columns.ip_id[rows])
-    if level.numbers:
-        first, second = _numbers(columns, rows, protocol, ends)
-        if level.ip_id:
-            # A card may finish the checksum of a datagram later, and the IP id suffices.
-            first = np.where(protocol == UDP, 0, first)
-        value = _mixed(_mixed(value, first), second)
-    if level.stamps:
-        value = _mixed(_mixed(value, columns.tsval[rows]), columns.tsecr[rows])
-    return value
+        # A card may finish the checksum of a datagram later, and the IP id suffices.
+        first = np.where(protocol == UDP, 0, first)
+    return _mixed(_mixed(value, first), second)
 
 
 def _ends(flow: FlowKey) -> int:
     return _words(flow.src) + _words(flow.dst) + flow.sport + flow.dport
 
 
-def _keys(side: Side, level: Level) -> tuple[I64, U64]:
-    """The packets that a level identifies, and their identities: the first of each in a flow."""
+def _keys(side: Side, has_ids: bool) -> tuple[I64, U64]:
+    """The sampled packets and their identities: the first of each in a flow."""
     columns, flows = side.capture.columns, side.capture.flows
     rows = side.rows[side.wanted[columns.flow[side.rows]]]
     protocols = np.array([flow.protocol for flow in flows], np.int64)
-    if level.moved:
-        is_told = protocols[columns.flow[rows]] == TCP
-        if level.stamps:
-            is_told &= (columns.marks[rows] & HAS_TIMESTAMP) != 0
-        rows = rows[is_told]
     protocol = protocols[columns.flow[rows]]
     ends = np.array([_ends(flow) for flow in flows], np.int64)[columns.flow[rows]]
-    key = _identities(protocol.astype(np.uint64), columns, rows, protocol, ends, level)
+    key = _identities(protocol.astype(np.uint64), columns, rows, protocol, ends, has_ids)
     flow = columns.flow[rows]
     order = np.lexsort((rows, flow, key))
     rows, key, flow = rows[order], key[order], flow[order]
@@ -186,14 +147,14 @@ def _keys(side: Side, level: Level) -> tuple[I64, U64]:
 
 
 def matches_by(
-    side: Side, other: Side, level: Level
+    side: Side, other: Side, has_ids: bool
 ) -> tuple[list[Match], dict[tuple[int, int], int]]:
     """The flows of two captures that are the same by a level, and pairs that only could be.
 
     Each of these has the number of packets that are alike.
     """
-    rows, key = _keys(side, level)
-    others, other_key = _keys(other, level)
+    rows, key = _keys(side, has_ids)
+    others, other_key = _keys(other, has_ids)
     first = np.searchsorted(other_key, key, "left")
     count = np.searchsorted(other_key, key, "right") - first
     if not count.sum():
@@ -211,31 +172,20 @@ def matches_by(
     pair = flow.astype(np.int64) * len(other.capture.flows) + other_flow
     found = {divmod(ends, len(other.capture.flows)): mine for ends, mine in grouped(pair).items()}
     votes = {ends: mine.size for ends, mine in found.items()}
-
-    @cache
-    def match(ends: tuple[int, int]) -> Match | None:
-        made = Match(*ends, at[found[ends]], there[found[ends]])
-        columns = side.capture.columns, other.capture.columns
-        return made if not level.moved or _is_moved(made, *columns) else None
-
     packets = (side.packets(rows), other.packets(others))
-    chosen, doubtful = _choose((side, other), votes, packets, level, match)
-    return [made for ends in chosen if (made := match(ends))], doubtful
+    chosen, doubtful = _choose((side, other), votes, packets)
+    return [Match(*ends, at[found[ends]], there[found[ends]]) for ends in chosen], doubtful
 
 
 def _choose(
     sides: tuple[Side, Side],
     votes: dict[tuple[int, int], int],
     packets: tuple[Array, Array],
-    level: Level,
-    match: Callable[[tuple[int, int]], Match | None],
 ) -> tuple[list[tuple[int, int]], dict[tuple[int, int], int]]:
     """The pairs of flows that fit each other best, both directions of a connection together.
 
     Returns them, and the pairs of which each flow fits another one about as well, with the packets
-    that they have in common. `packets` has those of each flow that could be in common. `match` is
-    None where sequence numbers do not fit. They have to fit in both directions, because IP ids can
-    be alike by chance.
+    that they have in common. `packets` has those of each flow that could be in common.
     """
     flows, other_flows = (side.capture.flows for side in sides)
     rows, other_rows = (
@@ -249,10 +199,7 @@ def _choose(
         total = count + votes.get(back, 0)
         if min(back) >= 0:
             possible += min(int(packets[0][back[0]]), int(packets[1][back[1]]))
-        is_enough = total >= FEW or (not level.moved and _has_same_end(flow, other))
-        if total < LEAST_FOUND * possible or not is_enough:
-            continue
-        if all(match(ends) for ends in ((here, there), back) if ends in votes):
+        if total >= LEAST_FOUND * possible and (total >= FEW or _has_same_end(flow, other)):
             score[here, there] = total
     best: dict[int, list[int]] = defaultdict(list)
     other_best: dict[int, list[int]] = defaultdict(list)
@@ -279,29 +226,8 @@ def _has_same_end(flow: FlowKey, other: FlowKey) -> bool:
     )
 
 
-def _is_moved(match: Match, columns: Columns, others: Columns) -> bool:
-    """Whether sequence numbers differ by a constant, which the match is then told."""
-    by = []
-    for name in ("seq", "ack"):
-        rows, there = match.rows, match.others
-        if name == "ack":
-            has = (columns.flags[rows] & ACK) != 0
-            rows, there = rows[has], there[has]
-        # Of 32 bits, as the numbers themselves, so it wraps as they do.
-        apart = getattr(others, name)[there] - getattr(columns, name)[rows]
-        values, counts = np.unique(apart, return_counts=True)
-        if not values.size:
-            by.append(0)
-            continue
-        if counts.max() < LEAST_STEADY * apart.size:
-            return False
-        by.append(int(values[counts.argmax()]))
-    match.moved = (by[0], by[1])
-    return True
-
-
 def join_flows(
-    capture: PortCapture, other: PortCapture, matches: Sequence[Match], level: Level, by_said: int
+    capture: PortCapture, other: PortCapture, matches: Sequence[Match], has_ids: bool, by_said: int
 ) -> str:
     """Changes both captures. Returns what is said of it.
 
@@ -320,16 +246,14 @@ def join_flows(
         name = replace(came, dst=outgoing.dst, dport=outgoing.dport)
         rows, others = all_rows[match.flow], all_others[match.other]
         packets += max(rows.size, others.size)
-        if level.moved:
-            _move(other.columns, others, match.moved)
-        _identify(capture.columns, rows, here, name, level)
-        _identify(other.columns, others, there, name, level)
+        _identify(capture.columns, rows, here, name, has_ids)
+        _identify(other.columns, others, there, name, has_ids)
         is_translated |= here != there
         capture.flows[match.flow] = other.flows[match.other] = name
     change = "addresses are translated between them (NAT)" if is_translated else "packets change"
     return (
         f"{capture.port} and {other.port}: {change}. {packets:,} packets of {len(matches):,} flows "
-        f"are joined by {level.words}"
+        f"are joined by {LEVELS[has_ids]}"
     )
 
 
@@ -370,13 +294,7 @@ def _came_first(
     return result
 
 
-def _move(columns: Columns, rows: I64, by: tuple[int, int]) -> None:
-    """Takes away what was added to sequence numbers. Without an ACK there is nothing to correct."""
-    columns.seq[rows] -= np.uint32(by[0])
-    columns.ack[rows[(columns.flags[rows] & ACK) != 0]] -= np.uint32(by[1])
-
-
-def _identify(columns: Columns, rows: I64, old: FlowKey, name: FlowKey, level: Level) -> None:
+def _identify(columns: Columns, rows: I64, old: FlowKey, name: FlowKey, has_ids: bool) -> None:
     """Gives packets of a flow a new identity."""
     seed = int.from_bytes(hashlib.blake2b(repr(name).encode(), digest_size=8).digest())
     columns.identity[rows] = _identities(
@@ -385,7 +303,153 @@ def _identify(columns: Columns, rows: I64, old: FlowKey, name: FlowKey, level: L
         rows,
         np.full(rows.size, old.protocol),
         np.full(rows.size, _ends(old)),
-        replace(level, numbers=True, stamps=False),
+        has_ids,
     )
     # It covers what was changed, so it would not agree.
     columns.checksum[rows] = 0
+
+
+LEAST = 8
+"""A flow with fewer sampled packets shows nothing by itself."""
+MOST_FOUND = 0.05
+"""A flow whose packets the exact identity finds up to this share is looked for by looser ones."""
+LEAST_TOLD = 0.01
+"""What differs is said only of more than this share of a capture's packets."""
+
+
+def unite(
+    captures: Sequence[PortCapture], sightings: Sightings, said: Sequence[int | None]
+) -> United:
+    """Gives flows that a hop changes the same name and identity in all captures.
+
+    Their columns and flows are changed, but not where the exact identity finds the packets of all
+    flows. `said` has CAME or LEFT for captures that have one direction by the caller's word.
+    """
+    alone = _alone(captures)
+    wanted = _failing(captures, sightings, alone)
+    if sum(bool(flows.any()) for flows in alone) > 1:
+        wanted = [first | other for first, other in zip(alone, wanted, strict=True)]
+    if not any(flows.any() for flows in wanted):
+        return UNCHANGED
+    wanted = [
+        _split_echoes(capture, flows) for capture, flows in zip(captures, wanted, strict=True)
+    ]
+    notes: list[str] = []
+    words = {CAME: 1, LEFT: -1, None: 0}
+    unsure = [np.zeros_like(flows) for flows in wanted]
+    for has_ids in LEVELS:
+        sides = [
+            Side(capture, index, flows, sampled(capture.columns, flows))
+            for index, (capture, flows) in enumerate(zip(captures, wanted, strict=True))
+        ]
+        for first, other in combinations(sides, 2):
+            if not first.rows.size or not other.rows.size:
+                continue
+            matches, doubtful = matches_by(first, other, has_ids)
+            for (flow, other_flow), alike in doubtful.items():
+                # A few packets that are alike do not show by themselves that there is a NAT.
+                if alike >= FEW or notes or matches:
+                    unsure[first.index][flow] = unsure[other.index][other_flow] = True
+            if matches:
+                by_said = words[said[first.index]] - words[said[other.index]]
+                notes.append(join_flows(first.capture, other.capture, matches, has_ids, by_said))
+                for match in matches:
+                    first.wanted[match.flow] = other.wanted[match.other] = False
+    changed = bool(notes)
+    refusals: list[str] = []
+    for capture, doubtful_flows, flows in zip(captures, unsure, wanted, strict=True):
+        doubtful_flows &= flows
+        count = int(doubtful_flows[capture.columns.flow].sum())
+        if count:
+            line = (
+                f"{capture.port}: addresses are translated (NAT), but {count:,} of its packets "
+                "could be of several flows that are alike in IP ids, sequence numbers and lengths"
+            )
+            if count > LEAST_TOLD * capture.columns.flow.size:
+                refusals.insert(0, f"{line}. Capture both ports on one side of the translation")
+            else:
+                notes.append(f"{line}; they take no part")
+    return United(changed, tuple(notes), tuple(refusals), tuple(unsure))
+
+
+def _alone(captures: Sequence[PortCapture]) -> list[Bool]:
+    """For each capture, the flows that no other capture has, but for those to groups of hosts."""
+    seen = Counter(flow for capture in captures for flow in set(capture.flows))
+    return [
+        capture.flows_with(lambda flow: seen[flow] == 1 and not is_group(flow.dst))
+        for capture in captures
+    ]
+
+
+def _failing(
+    captures: Sequence[PortCapture], sightings: Sightings, alone: Sequence[Bool]
+) -> list[Bool]:
+    """For each capture, the flows of which another has the name but not the packets."""
+    failing = [np.zeros(len(capture.flows), np.bool_) for capture in captures]
+    found = (sightings.row != -1).sum(axis=1) > 1
+    for index, capture in enumerate(captures):
+        here = np.flatnonzero(sightings.row[:, index] >= 0)
+        flow = capture.columns.flow[sightings.row[here, index]]
+        sample_sizes = np.bincount(flow, ~alone[index][flow], len(capture.flows))
+        common = np.bincount(flow, found[here], len(capture.flows))
+        small = sample_sizes < LEAST
+        few, few_common = sample_sizes[small].sum(), common[small & ~alone[index]].sum()
+        lost = ~small & (common <= MOST_FOUND * sample_sizes)
+        if lost.any() or (few >= LEAST and few_common <= MOST_FOUND * few):
+            break
+    else:
+        return failing
+    # The sample does not show all flows, so all packets are looked at now.
+    names, of_flow = number_flows(captures)
+    # A path of several has what another port has, but nothing of the other paths.
+    elsewhere = [_found_anywhere(capture, captures) for capture in captures]
+    for first, other in combinations(range(len(captures)), 2):
+        here, exact_here = _count_in(captures[first], captures[other], of_flow[first], len(names))
+        there, exact_there = _count_in(captures[other], captures[first], of_flow[other], len(names))
+        fewer = np.minimum(here, there)
+        lost = (fewer > 0) & (np.minimum(exact_here, exact_there) <= MOST_FOUND * fewer)
+        for index in (first, other):
+            failing[index] |= lost[of_flow[index]] & ~elsewhere[index]
+    return failing
+
+
+def _found_anywhere(capture: PortCapture, captures: Sequence[PortCapture]) -> Bool:
+    """For each flow of a capture, whether others have its packets."""
+    columns = capture.columns
+    found = np.zeros(columns.flow.size, np.bool_)
+    for other in captures:
+        if other is not capture:
+            found |= np.isin(columns.identity, other.columns.identity)
+    packets = np.bincount(columns.flow, minlength=len(capture.flows))
+    is_found: Bool = np.bincount(columns.flow, found, len(capture.flows)) > MOST_FOUND * packets
+    return is_found
+
+
+def _count_in(
+    capture: PortCapture, other: PortCapture, of_flow: Array, names: int
+) -> tuple[Array, Array]:
+    """The packets of each name, and how many of them the exact identity finds in the other."""
+    number = of_flow[capture.columns.flow]
+    exact = np.isin(capture.columns.identity, other.columns.identity)
+    return np.bincount(number, minlength=names), np.bincount(number, exact, names)
+
+
+def _split_echoes(capture: PortCapture, wanted: Bool) -> Bool:
+    """Makes a flow of the echoes of each identifier, because behind a NAT all hosts are one.
+
+    The identifier takes the place of the port of the host that asks. Returns `wanted` with the new
+    flows.
+    """
+    columns, flows = capture.columns, capture.flows
+    for row in np.flatnonzero(wanted).tolist():
+        if flows[row].protocol not in ICMP:
+            continue
+        rows = np.flatnonzero(columns.flow == row)
+        # The type, and the identifier (RFC 792 and RFC 4443).
+        kind, number = columns.seq[rows] >> 24, columns.ack[rows] >> 16
+        for kinds, end in (((8, 128), "sport"), ((0, 129), "dport")):
+            echoes = np.isin(kind, kinds)
+            for identifier in np.unique(number[echoes]).tolist():
+                name = replace(flows[row], **{end: identifier})
+                columns.flow[rows[echoes & (number == identifier)]] = capture.add_flow(name, row)
+    return np.append(wanted, np.ones(len(flows) - wanted.size, np.bool_))

@@ -11,7 +11,7 @@ import numpy as np
 from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.compiled import I8, I32, I64, U64, Bool, compiled
 from outcast.analysis.join.matching import NEVER, Matched
-from outcast.analysis.join.pairs import numbered
+from outcast.analysis.join.packets import numbered
 from outcast.analysis.join.places import NEARLY_ALL
 
 DEFAULT_MAX_SOJOURN_NS = 1_000_000_000

@@ -12,7 +12,6 @@ having come in, and what seems dropped without a reason, show how much.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -20,15 +19,14 @@ import numpy as np
 from outcast.analysis.capture.headers import TCP
 from outcast.analysis.compiled import I8, I32, I64, U16, Array, Bool, compiled
 from outcast.analysis.join.directions import Directions
-from outcast.analysis.join.doubts import MOST_SHARE
-from outcast.analysis.join.findings import DropRange
+from outcast.analysis.join.doubts import MOST_SHARE, DropRange
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
-from outcast.analysis.join.pairs import numbered
+from outcast.analysis.join.packets import numbered
 from outcast.analysis.join.places import ELSEWHERE
 from outcast.analysis.measure.latency import Busy
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.queue_levels import capacity
-from outcast.analysis.measure.repairs import Repairs
+from outcast.analysis.measure.segments import Repairs
 from outcast.plan.addresses import with_port
 
 LEAST = 8
@@ -152,18 +150,10 @@ class Relation(Enum):
     """Nothing shows what they found."""
 
 
-@dataclass(frozen=True, slots=True)
-class RandomLoss:
-    """Drops unrelated to an output's queue; `is_idle` if most found it empty, so no rate shows."""
-
-    sentence: str
-    is_idle: bool
-
-
 def random_losses(
     joined: Joined, repaired: Repairs, queue: Queue, related: Sequence[Relation], explained: Bool
-) -> dict[int, RandomLoss]:
-    """For each output whose drops have no relation to its queue, the evidence.
+) -> dict[int, str]:
+    """For each output whose drops have no relation to its queue, a line with the evidence.
 
     Drops that are `explained` do not count, here and in `relations`.
     """
@@ -189,17 +179,12 @@ def random_losses(
             for ingress, lost, came in zip(joined.inputs, *of_inputs, strict=True)
             if lost
         ]
-        seen = f"the {count:,} {which} that were dropped found the queue no fuller than all others"
-        seen += " did"
-        unknown = "No limit is"
+        seen = f"the {count:,} {which} that were dropped found the queue as full as others did"
         if is_idle:
             seen = f"{at_empty:,} of the {count:,} {which} that were dropped found an empty queue"
-            unknown = "No rate and no limit are"
-        told[output] = RandomLoss(
+        told[output] = (
             f"{name}: {seen}, and the data of {again:,} of them were sent again. So no full queue "
-            f"dropped what came, but {NO_QUEUE} ({', '.join(inputs)}). "
-            f"{unknown} estimated",
-            is_idle,
+            f"dropped what came, but {NO_QUEUE} ({', '.join(inputs)}). No limit is estimated"
         )
     return told
 
@@ -332,20 +317,13 @@ def drop_ranges(
             whys = []
             if most > counted:
                 whys.append(f"{ingress}'s capture lacks at least {lacks_of_input[row]:,} packets")
-            if known_lacks > alone or (known_lacks and not sum(lacks_of_input)):
-                whys.append(f"{name}'s capture lacks at least {known_lacks:,} packets")
-            elif known_lacks:
-                whys.append(
-                    f"{alone:,} were never seen to be sent again, so {name}'s capture lacks them "
-                    "or an input's their copies"
-                )
+            if known_lacks:
+                whys.append(f"{name}'s capture seems to lack at least {known_lacks:,}")
             if found_empty:
-                found, cause = "an empty queue", NO_QUEUE
-                if not is_shown:
-                    found, cause = "a queue whose content nothing shows", "something on the way"
+                found = "an empty queue" if is_shown else "a queue whose content nothing shows"
                 whys.append(
-                    f"{found_empty:,} of these found {found}, and nobody sent their data again, as "
-                    f"of UDP, so {cause} dropped them, or {name}'s capture lacks them"
+                    f"{found_empty:,} of these found {found}, and nobody sent their data again: "
+                    f"something else dropped them, or {name}'s capture lacks them"
                 )
             # Nobody sends a datagram again, so nothing shows that the output's capture lacks it.
             is_sure = least == int((repaired.is_proven & dropped & mine).sum())

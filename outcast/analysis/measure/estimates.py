@@ -5,7 +5,7 @@ A line with the reason stands for each estimate that is left out.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,9 +20,9 @@ from outcast.analysis.measure.drop_causes import Relation, has_room
 from outcast.analysis.measure.latency import LEAST_BUSY, Latency
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.queue_levels import Capacity, level_within
-from outcast.analysis.measure.repairs import Silence
+from outcast.analysis.measure.segments import Silence
 from outcast.errors import UntrustedError
-from outcast.records.captures import QueueEstimate
+from outcast.records.captures import JoinRequest, QueueEstimate
 
 SLACK_NS = 1_000_000
 """A switch in software holds packets for so long without a queue."""
@@ -39,14 +39,6 @@ MOST_BLURRED = 0.05
 """So large a share of drops may seem to have found room, where latencies of inputs differ."""
 ALL = 0.995
 """A level that explains fewer may not be the only cause of drops."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownQueue:
-    """What the caller knows of the outputs' queues."""
-
-    rate_bps: int | None
-    limit_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +68,19 @@ class Doubtful:
         )
         return cls(unit_ns, coarsest, clocks_ns, hidden)
 
-    def remarks(self, joined: Joined, known: KnownQueue) -> tuple[str, ...]:
+    def remarks(self, joined: Joined, known: JoinRequest) -> Iterator[str]:
         """A line for the reader if no rate and limit is estimated because of it."""
-        if known.rate_bps is not None and known.limit_bytes is not None:
-            return ()
-        names = [joined.outputs[output] for output in sorted(self.hidden)]
-        if not names:
-            return ()
+        names = ", ".join(joined.outputs[output] for output in sorted(self.hidden))
+        if not names or not (known.rate_bps is None or known.limit_bytes is None):
+            return
+        why = f"all stamps of {self.coarsest} are multiples of {self.unit_ns / 1e6:.7g} ms"
         if self.clocks_ns is None:
             why = "nothing tells exactly by how much clocks are apart"
         elif self.clocks_ns >= self.unit_ns:
             why = f"clocks are known to within {self.clocks_ns / 1e6:.3f} ms only"
-        else:
-            why = f"all stamps of {self.coarsest} are multiples of {self.unit_ns / 1e6:.7g} ms"
-        return (
-            f"{', '.join(names)}: rate and limit are not estimated, because {why}, and packets "
-            "follow one another sooner; times in the switch are as uncertain",
+        yield (
+            f"{names}: rate and limit are not estimated, because {why}, and packets follow one "
+            "another sooner; times in the switch are as uncertain"
         )
 
 
@@ -101,55 +90,48 @@ def service_remarks(joined: Joined) -> Iterator[str]:
     for output, name in enumerate(joined.outputs):
         if whole is None or not (joined.departures.port == output).any():
             continue
+        apart = f"{name}: {whole.bytes_share[output]:.0%} of what left takes no part"
+        nothing = "no limit, no content of the queue and no cause of drops is stated"
         if not joined.shows_service(output):
             yield (
                 f"{name}: of {whole.untold_share[output]:.0%} of the bytes nothing tells whether "
-                "they came in or left, and they take no part. So no rate, no limit, no content of "
-                "the queue and no cause of drops is stated"
+                f"they came in or left, and they take no part. So no rate, {nothing}"
             )
-        if not joined.shows_service(output):
-            continue
-        text = f"{name}: {whole.bytes_share[output]:.0%} of what left takes no part"
-        unknown = joined.unknown_share(output)
-        if joined.shows_content(output):
+        elif not joined.shows_content(output):
+            yield (
+                f"{apart}, and for {whole.unseen_share[output]:.0%} no capture shows when it came "
+                f"in. So {nothing}"
+            )
+        else:
             if whole.bytes_share[output] >= LEAST_TOLD:
-                yield f"{text}; its rate, its queue and blackouts count it"
-            if unknown:
+                yield f"{apart}; its rate, its queue and blackouts count it"
+            if unknown := joined.unknown_share(output):
                 yield (
                     f"{name}: for {100 * unknown:.2g}% of its bytes no capture shows when "
                     "they came in. Contents of its queue that have some of them are too low"
                 )
-        else:
-            yield (
-                f"{text}, and for {whole.unseen_share[output]:.0%} no capture shows when it came "
-                "in. So no limit, no content of the queue and no cause of drops is stated"
-            )
 
 
 def pause_remarks(
     joined: Joined, least: Latency, doubtful: Doubtful, silent: Sequence[Silence]
 ) -> Iterator[str]:
     """A line on each output that stood still while packets waited, and later sent them."""
-    if doubtful.clocks_ns is None:
-        return
-    for output, (name, sent, rate) in enumerate(
-        zip(joined.outputs, least.busy, least.rates, strict=True)
-    ):
+    for output, (name, sent) in enumerate(zip(joined.outputs, least.busy, strict=True)):
         lacking = [one for one in silent if one.output == output]
         pauses = [
             pause
             for pause in sent.pauses
             if not any(one.since_ns <= pause.since_ns < one.until_ns for one in lacking)
         ]
-        if not pauses:
+        if doubtful.clocks_ns is None or not pauses:
             continue
         longest = max(pauses, key=lambda pause: pause.time_ns)
         after_s = (longest.since_ns - int(joined.arrivals.stamp_ns[0])) / 1e9
         more = f", the longest of {len(pauses):,} such pauses" if pauses[1:] else ""
         yield (
             f"{name}: nothing left for {longest.time_ns / 1e9:.3f} s while {longest.packets:,} "
-            f"packets waited, {after_s:.3f} s after the first packet came in{more}"
-            + (". The rate leaves that out" if rate is not None and rate.is_steady else "")
+            f"packets waited, {after_s:.3f} s after the first packet came in{more}. A rate leaves "
+            "that out"
         )
 
 
@@ -168,12 +150,10 @@ def rate_remarks(joined: Joined, least: Latency, doubtful: Doubtful) -> Iterator
         )
 
 
-def late_remarks(joined: Joined, max_sojourn_ns: int) -> list[str]:
+def late_remarks(joined: Joined, max_sojourn_ns: int) -> Iterator[str]:
     """A line if a few packets left later than `--max-sojourn` allows; of more it is a refusal."""
-    if not joined.sources.late_ns.size:
-        return []
-    text = late_text(joined, max_sojourn_ns)
-    return [f"{text}. They count as dropped; a clock that was set has the same effect"]
+    if joined.sources.late_ns.size:
+        yield f"{late_text(joined, max_sojourn_ns)}. They count as dropped; or a clock was set"
 
 
 def copy_remarks(joined: Joined, unit_ns: int) -> Iterator[str]:
@@ -185,26 +165,20 @@ def copy_remarks(joined: Joined, unit_ns: int) -> Iterator[str]:
         if unit_ns > FINE_NS or came.size < LEAST_COPIED or (came < 0).any():
             continue
         if (joined.arrivals.stamp_ns[came] == departures.stamp_ns[here]).all():
-            inputs = [joined.inputs[port] for port in np.unique(joined.arrivals.port[came])]
             yield (
                 f"{name}: all of its {came.size:,} packets left at the very instant at which they "
-                f"came in at {' and '.join(inputs)}, as in a copy of that capture. A copy shows no "
-                "drops and no waits"
+                "came in, as in a copy of an input's capture. A copy shows no drops and no waits"
             )
 
 
 def lost_on_several(joined: Joined) -> Iterator[str]:
     """A line on each address that lost packets on the way to one of several outputs."""
     lost = (joined.verdict == Verdict.DROPPED) & (joined.egress < 0)
-    gone_by: dict[str, set[int]] = defaultdict(set)
-    for ends in np.unique(
-        joined.departures.flow.astype(np.int64) << 8 | joined.departures.port
-    ).tolist():
-        gone_by[joined.flows[ends >> 8].dst].add(ends & 0xFF)
     count = Counter(joined.flows[flow].dst for flow in joined.arrivals.flow[lost].tolist())
     for address, packets in sorted(count.items()):
-        names = " and ".join(joined.outputs[output] for output in sorted(gone_by[address]))
-        if names:
+        towards = np.array([flow.dst == address for flow in joined.flows])
+        ports = np.unique(joined.departures.port[towards[joined.departures.flow]])
+        if names := " and ".join(joined.outputs[output] for output in ports.tolist()):
             yield (
                 f"{packets:,} packets to {address} were dropped on the way to one of {names}. "
                 "Nothing tells to which, so no output's numbers have them"
@@ -238,18 +212,16 @@ def alike_remarks(joined: Joined) -> Iterator[tuple[str, str]]:
         if count > MOST_SHARE * total:
             yield (
                 name,
-                f"{name}: {count:,} of the {total:,} packets that seem dropped are equal to the "
-                "packet of their flow before them, which left after they had come in. Their number "
-                "is right, but not surely which they are. So waits, chains and the queue's content "
-                "may be wrong, and no rate and limit are estimated",
+                f"{name}: {count:,} of the {total:,} packets that seem dropped are equal to one "
+                "before them that left. Their number is right, but not surely which they are. So "
+                "waits, chains and contents may be wrong, and no rate and limit are estimated",
             )
 
 
 def latency_remarks(
-    joined: Joined, least: Latency, known: KnownQueue, doubtful: Doubtful, *, one_clock: bool
-) -> list[str]:
+    joined: Joined, least: Latency, known: JoinRequest, doubtful: Doubtful, *, one_clock: bool
+) -> Iterator[str]:
     """A line on each output whose packets all took long, or whose limit is unknown by that."""
-    lines = []
     for output, name in enumerate(joined.outputs):
         dropped = (joined.egress == output) & (joined.verdict == Verdict.DROPPED)
         is_missed = known.limit_bytes is None and not least.is_known[output] and dropped.any()
@@ -262,18 +234,14 @@ def latency_remarks(
             for ingress, time_ns in zip(joined.inputs, times_ns.tolist(), strict=True)
             if time_ns
         )
-        causes = "a latency" if one_clock else "a latency, or two clocks that differ by it"
-        if output in doubtful.hidden:
-            is_missed = False
-        elif least.is_known[output]:
-            causes += ". The queue's content, rate and limit are told without it"
-        else:
-            causes += ", or a queue that never ran empty"
-        lines.append(
-            f"{name}: the least wait is {times}: {causes}"
-            + (". So no limit is estimated" if is_missed else "")
-        )
-    return lines
+        line = f"{name}: the least wait is {times}: a latency"
+        line += "" if one_clock else ", or two clocks that differ by it"
+        if output not in doubtful.hidden and least.is_known[output]:
+            line += ". The queue's content, rate and limit are told without it"
+        elif output not in doubtful.hidden:
+            line += ", or a queue that never ran empty"
+            line += ". So no limit is estimated" if is_missed else ""
+        yield line
 
 
 def level(
@@ -360,7 +328,7 @@ def estimate(
 
 
 def require_possible(
-    joined: Joined, estimates: Collection[QueueEstimate], known: KnownQueue
+    joined: Joined, estimates: Collection[QueueEstimate], known: JoinRequest
 ) -> None:
     """Raises UntrustedError if packets stay longer than a queue of the known limit needs to empty.
 

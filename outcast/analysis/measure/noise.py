@@ -123,16 +123,8 @@ def phase_of(arrived_ns: I64, phase: Array, packet_ns: float) -> Phase:
     return Phase(count, max(0.0, same / pairs) if pairs >= LEAST_PAIRS else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """What the captures of one output and its inputs show of noise; phases by input."""
-
-    gaps: Gaps | None
-    phases: dict[int, Phase]
-
-
-def noise(joined: Joined, egress: int, latest_ns: int) -> Noise:
-    """Measures an output's noise.
+def noise(joined: Joined, egress: int, latest_ns: int) -> tuple[Gaps | None, dict[int, Phase]]:
+    """Measures an output's noise: the gaps between its frames, and the phase of each input.
 
     `latest_ns` is the longest that a packet can take to the queue: one that came in so long before
     another left waited for it.
@@ -140,14 +132,14 @@ def noise(joined: Joined, egress: int, latest_ns: int) -> Noise:
     departures = _departures(joined, egress, latest_ns)
     between = gaps(departures)
     if between is None:
-        return Noise(None, {})
+        return None, {}
     arrivals = joined.arrivals
     mine = (joined.egress == egress) & (arrivals.frame_bytes == departures.frame_bytes)
     seen = {}
     for port in np.unique(arrivals.port[mine]).tolist():
         came_ns = arrivals.stamp_ns[mine & (arrivals.port == port)]
         seen[int(port)] = phase_of(*phases_of(departures, came_ns), between.packet_ns)
-    return Noise(between, seen)
+    return between, seen
 
 
 LEAST_DROPS = 2

@@ -111,8 +111,7 @@ def _marks(analysis: Analysis, port: PortAnalysis) -> int | None:
 def noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
     """How regular the output is, and the share of its phase that each input keeps."""
     latest_ns = _greatest_delay_ns(port) + (port.record.queue.jitter_ns or 0)
-    measured = noise(port.joined, 0, latest_ns)
-    gaps = measured.gaps
+    gaps, phases = noise(port.joined, 0, latest_ns)
     return NoiseSummary(
         back_to_back=0 if gaps is None else gaps.count,
         packet_time_us=None if gaps is None else round(gaps.packet_ns / 1e3, 4),
@@ -124,7 +123,7 @@ def noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
                 arrivals=phase.arrivals,
                 kept=None if phase.kept is None else round(phase.kept, 4),
             )
-            for index, phase in measured.phases.items()
+            for index, phase in phases.items()
         },
     )
 

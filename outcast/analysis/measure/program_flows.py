@@ -15,7 +15,7 @@ from pathlib import Path
 
 from outcast.analysis.capture.headers import TCP, UDP, FlowKey
 from outcast.analysis.join.join import Joined
-from outcast.analysis.join.pairs import grouped
+from outcast.analysis.join.packets import grouped
 from outcast.plan import schedule
 from outcast.plan.addresses import ipv4_of
 from outcast.records.flows import BottleneckRecord, FlowRecord, PeerRecord, ProgramRecord

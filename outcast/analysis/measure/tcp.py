@@ -42,8 +42,7 @@ import numpy as np
 from outcast.analysis.capture.headers import TCP, Columns
 from outcast.analysis.compiled import I8, I64, U32, Array, Bool, compiled
 from outcast.analysis.join.join import Joined, Verdict
-from outcast.analysis.join.packets import Packets
-from outcast.analysis.join.pairs import grouped
+from outcast.analysis.join.packets import Packets, grouped
 from outcast.analysis.measure.segments import paint, sent_twice, unwrap
 
 LEAST_ACKNOWLEDGED = 3

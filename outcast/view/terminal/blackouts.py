@@ -11,7 +11,7 @@ import polars as pl
 from outcast.analysis import selection
 from outcast.analysis.export import with_drops
 from outcast.analysis.selection import Selection, Source
-from outcast.analysis.trace.drops import POLICED, losing_ways
+from outcast.analysis.trace.causes import POLICED, losing_ways
 from outcast.errors import ConfigError
 from outcast.experiment.queues.custom import Custom
 from outcast.plan.links import Direction

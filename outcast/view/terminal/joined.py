@@ -13,7 +13,7 @@ from outcast.analysis.capture.headers import TCP, UDP
 from outcast.analysis.capture.pcap import PortCapture, interfaces_of, read_captures
 from outcast.analysis.captured import SeenFlow
 from outcast.analysis.compiled import I32, I64
-from outcast.analysis.join.findings import Found
+from outcast.analysis.join.doubts import Found
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.blackout import Chains
 from outcast.analysis.measure.estimates import ALL

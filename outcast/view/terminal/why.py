@@ -8,13 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from outcast.analysis.trace import sums
-from outcast.analysis.trace.causes import CAUSES, chain_table
-from outcast.analysis.trace.drops import reason_table
-from outcast.analysis.trace.events import TcpEvents
-from outcast.analysis.trace.selected import Wanted, own_fields, require_some, rows
-from outcast.analysis.trace.senders import read_traced
-from outcast.analysis.trace.sums import wait_table, within
+from outcast.analysis.trace import senders
+from outcast.analysis.trace.causes import CAUSES, chain_table, reason_table
+from outcast.analysis.trace.events import TcpEvents, Wanted, own_fields, require_some, rows
+from outcast.analysis.trace.senders import read_traced, wait_table, within
 from outcast.errors import ConfigError
 from outcast.records.flows import FlowRecord
 from outcast.records.run import IN_INTERVAL, Run
@@ -108,7 +105,7 @@ def _counters(run: Run, events: TcpEvents) -> list[list[str]]:
     rows = [["counter", "kernel", "events", ""]]
     differ = pl.col("kernel") != pl.col("events")
     totals = (
-        sums.compare(events, run.counters)
+        senders.compare(events, run.counters)
         .group_by("counter", maintain_order=True)
         .agg(pl.col("kernel").sum(), pl.col("events").sum(), hosts=differ.sum())
     )
