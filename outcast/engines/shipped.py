@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import os
 import tarfile
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import zstandard
 
 from outcast import __version__, files, handed_in
-from outcast.engines.pinned import kept
+from outcast.engines.pinned import Made, kept, named_folder
 from outcast.engines.root.files_list import TIME_S
 from outcast.errors import FeatureMissingError, InputError
 from outcast.handed_in import FileName, Versioned
@@ -88,6 +89,21 @@ def misfit(kind: str, key: str) -> str:
         f"the installed wheel {PROJECT} {guest.version} does not fit this outcast {__version__}; "
         f"install {PROJECT} {__version__}"
     )
+
+
+def find(
+    kind: str, key: str, read: Callable[[Path], Made | None], folder: Path | None = None
+) -> Made | None:
+    """What `read` reads of a part of the guest, or None where this user does not have it.
+
+    It is looked for in the folder that OUTCAST_GUEST names, in the cache (or `folder`) and in an
+    installed outcast-guest, which is unpacked. Raises as `provide` and `pinned.named_folder`.
+    """
+    if folder is None and (named := named_folder(kind, key)) is not None:
+        return read(named)
+    target = (folder or files.cache_folder() / kind) / key
+    found = read(target)
+    return read(target) if found is None and provide(target) else found
 
 
 def provide(target: Path) -> bool:

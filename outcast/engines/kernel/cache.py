@@ -58,17 +58,8 @@ def default_folder() -> Path:
 
 
 def find(folder: Path | None = None) -> Kernel | None:
-    """The pinned kernel, or None.
-
-    It is looked for in the folder that OUTCAST_GUEST names, in the cache and in an installed
-    outcast-guest, which is unpacked. Raises as `shipped.provide` and `pinned.named_folder`.
-    """
-    key = pinned.OURS.kernel
-    if folder is None and (named := pinned.named_folder("kernels", key)) is not None:
-        return read(named)
-    target = (folder or default_folder()) / key
-    kernel = read(target)
-    return read(target) if kernel is None and shipped.provide(target) else kernel
+    """The pinned kernel, or None where this user does not have it; see `shipped.find`."""
+    return shipped.find("kernels", pinned.OURS.kernel, read, folder)
 
 
 def find_key(beginning: str, folder: Path | None = None) -> Kernel:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast import files, handed_in
+from outcast import handed_in
 from outcast.engines import pinned, shipped
 from outcast.engines.pinned import Kind
 from outcast.engines.root import files_list
@@ -56,23 +56,9 @@ class Root:
         return files_list.loads(_list_of(self))
 
 
-def default_folder() -> Path:
-    """The folder of this user's roots."""
-    return files.cache_folder() / "roots"
-
-
 def find(kind: Kind = "runtime", folder: Path | None = None) -> Root | None:
-    """The pinned root, or None where this user does not have it.
-
-    It is looked for in the folder that OUTCAST_GUEST names, in the cache and in an installed
-    outcast-guest, which is unpacked. Raises as `shipped.provide` and `pinned.named_folder`.
-    """
-    key = getattr(pinned.OURS, kind)
-    if folder is None and (named := pinned.named_folder("roots", key)) is not None:
-        return _read(named)
-    target = (folder or default_folder()) / key
-    root = _read(target)
-    return _read(target) if root is None and shipped.provide(target) else root
+    """The pinned root, or None where this user does not have it; see `shipped.find`."""
+    return shipped.find("roots", getattr(pinned.OURS, kind), _read, folder)
 
 
 def verify(root: Root, *, every_byte: bool = False) -> None:
