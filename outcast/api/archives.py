@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -167,16 +167,16 @@ def replay(
         OutcastError: the run failed, as in `run`.
     """
     path, target = Path(source), None if directory is None else Path(directory)
-    with unpacked(path) as there, scratch_folder() as scratch:
-        if _is_sweep(there):
+    with opened(path, sweeps=True) as there, scratch_folder() as scratch:
+        if _is_sweep(there.path):
             from outcast.api import sweep_archives
 
             return sweep_archives.replay(
-                there, path, target, scratch, runs, jobs, allow_programs, progress
+                there.path, path, target, scratch, runs, jobs, allow_programs, progress
             )
         _require_no_options(path, runs, jobs)
         how = make_again(
-            RunDirectory(there),
+            there,
             str(path),
             target or scratch / "again",
             kept=target is not None,
@@ -231,31 +231,27 @@ def make_again(
 
 
 @contextmanager
-def opened(source: Path) -> Iterator[RunDirectory]:
+def opened(source: Path, *, sweeps: bool = False) -> Iterator[RunDirectory]:
     """The run in an archive, unpacked for as long as the block takes, or in a run directory.
+
+    With `sweeps`, it may be a sweep's folder.
 
     Raises:
         InputError: it is neither, or what the run wrote was changed since.
         OSError: the archive cannot be unpacked; the error names the file.
     """
-    with unpacked(source) as folder:
-        if _is_sweep(folder):
+    with ExitStack() as stack:
+        folder = source
+        if not source.is_dir():
+            scratch = stack.enter_context(scratch_folder())
+            record = archive.unpack(source, scratch)
+            stack.enter_context(archive.named_as(source, scratch))
+            folder = scratch / (archive.SWEEP if record.sweep else archive.RUN)
+        if not _is_sweep(folder):
+            require_unchanged(RunDirectory(folder))
+        elif not sweeps:
             raise InputError(f"{source}: is a sweep; only `outcast replay` reads its archive")
         yield RunDirectory(folder)
-
-
-@contextmanager
-def unpacked(source: Path) -> Iterator[Path]:
-    """The run or sweep in an archive, or in a folder; neither was changed since it ended."""
-    if source.is_dir():
-        if not _is_sweep(source):
-            require_unchanged(RunDirectory(source))
-        yield source
-        return
-    with scratch_folder() as folder:
-        record = archive.unpack(source, folder)
-        with archive.named_as(source, folder):
-            yield folder / (archive.SWEEP if record.sweep else archive.RUN)
 
 
 @contextmanager
@@ -269,11 +265,6 @@ def scratch_folder() -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         entry.remove()
-
-
-def made_by(manifest: Manifest) -> tuple[object, ...]:
-    """The kernel and the root that made a run."""
-    return manifest.kernel.get("sha256"), manifest.guest.root if manifest.guest else None
 
 
 def other_guest(manifest: Manifest) -> str:
@@ -304,8 +295,7 @@ def replayable(directory: RunDirectory, where: str, allow_programs: bool) -> Exp
         raise InputError(f"{directory.config}: engine: allowed is virtual, as a run resolves it")
     if not manifest.captures:
         raise InputError(f"{directory.manifest}: names no captures, so there is nothing to compare")
-    require_own(directory.config, files_of(experiment))
-    require_allowed(where, [experiment], allow_programs)
+    require_harmless(directory.config, where, [experiment], allow_programs)
     return experiment
 
 
@@ -318,10 +308,23 @@ def require_virtual(where: str, *engines: str) -> None:
         )
 
 
-def require_allowed(where: str, experiments: Iterable[Experiment], allow_programs: bool) -> None:
-    """Raises InputError if an experiment starts with the user's rights what is not allowed."""
+def require_harmless(
+    config: Path, where: str, experiments: Iterable[Experiment], allow_programs: bool
+) -> None:
+    """Raises InputError if experiments that somebody packed could do harm here.
+
+    Each may name only files in the folder of its configuration, because the new run would hold a
+    copy. What it starts with the user's rights needs their consent.
+    """
     brought: list[str] = []
     for experiment in experiments:
+        for path in files_of(experiment):
+            # The reader has made paths absolute and without `..`, and the folder has no links.
+            if not path.is_relative_to(config.parent.absolute()):
+                raise InputError(
+                    f"{config}: {path}: is no file of the run; a replay reads only the run's own "
+                    "files"
+                )
         modules = experiment.kernel.modules if experiment.kernel is not None else ()
         # The whole command, because its end can be what matters.
         brought += (f"the program {shlex.join(each.command)!r}" for each in experiment.programs)
@@ -333,18 +336,3 @@ def require_allowed(where: str, experiments: Iterable[Experiment], allow_program
             f"{where}: a replay runs what the run brings, with your rights: "
             f"{', '.join(dict.fromkeys(brought))}; if you trust them, allow it: --allow-programs"
         )
-
-
-def require_own(config: Path, paths: Sequence[Path]) -> None:
-    """Raises InputError if one of the files is not in the folder of a run or a sweep.
-
-    What somebody packed could otherwise name any file of this machine, and the new run would hold
-    a copy of it.
-    """
-    own = config.parent.absolute()
-    for path in paths:
-        # The reader has made the paths absolute and without `..`, and the folder has no links.
-        if not path.is_relative_to(own):
-            raise InputError(
-                f"{config}: {path}: is no file of the run; a replay reads only the run's own files"
-            )

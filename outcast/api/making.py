@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from outcast.api import progress as displays
 from outcast.emulation.commands import leave_working_folder
-from outcast.experiment import Experiment
 from outcast.plan.planned import Planned
 from outcast.records.run_directory import RunDirectory
 
@@ -111,15 +110,3 @@ def pool_of(jobs: int | None, scheduler: str | None) -> Pool:
     cores = os.cpu_count() or 1
     jobs = jobs or cores
     return LocalPool(jobs, threads=max(1, cores // jobs))
-
-
-def resolve(planned: Planned, *, progress: bool | None = None) -> Experiment:
-    """Returns the experiment as `outcast.run` would run it here: with its engine, delay and jitter.
-
-    Builds the virtual engine's kernel first if it must. Raises as `outcast.run`.
-    """
-    from outcast.api import guest
-    from outcast.engines import choose
-
-    guest.provide(planned, progress)
-    return planned.by(choose(planned).name)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,10 +107,12 @@ def make_each(
         _gather(directory, names, shards)
         with displays.of_sweep(place.progress) as observer:
             finished = store.take_stock(directory, dict.fromkeys(names, experiment), observer.note)
-            for name, why in _others(directory, finished, changes, first):
-                directory.set_aside(name, why)
-                observer.note(f"set aside and made again: {why}")
-                finished.discard(name)
+            for name in sorted(finished):
+                made = directory.run(name).read_manifest()
+                if why := _why_another(made, changes[name], first):
+                    directory.set_aside(name, why)
+                    observer.note(f"set aside and made again: {why}")
+                    finished.remove(name)
             tasks = [
                 _task(name, experiment, changes[name]) for name in names if name not in finished
             ]
@@ -166,23 +168,10 @@ def _gather(
                 directory.accept(name)
 
 
-def _others(
-    directory: SweepDirectory,
-    finished: Collection[str],
-    changes: Mapping[str, Interventions],
-    first: Manifest,
-) -> list[tuple[str, str]]:
-    """The finished runs that are not those requested, each with the reason."""
-    whys = (
-        (name, _why_another(directory.run(name).read_manifest(), changes[name], first))
-        for name in sorted(finished)
-    )
-    return [(name, why) for name, why in whys if why]
-
-
 def _why_another(made: Manifest, change: Interventions, first: Manifest) -> str | None:
     """Why a finished run is not the requested one; None if it is."""
-    if archives.made_by(made) != archives.made_by(first):
+    makers = [(each.kernel.get("sha256"), each.guest and each.guest.root) for each in (made, first)]
+    if makers[0] != makers[1]:
         return "made by another kernel or root than the run"
     before = made.interventions
     if before is None or before.asked != change.asked:

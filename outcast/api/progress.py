@@ -50,7 +50,8 @@ def of_sweep(progress: bool | None) -> Iterator[Observer]:
     """Gives an observer of a sweep."""
     from outcast.sweep.display import Display
 
-    with Display(PlainConsole(stderr=True, quiet=not is_shown(progress))) as display:
+    display = Display(PlainConsole(stderr=True, quiet=not is_shown(progress)))
+    with display.bar:
         yield display
 
 

@@ -16,7 +16,6 @@ from outcast.api import archives, guest, sweeps
 from outcast.api.progress import note
 from outcast.errors import ConfigError, InputError, RunError
 from outcast.experiment import Source
-from outcast.experiment.parts import files_of
 from outcast.plan.planned import Planned
 from outcast.records import kept_captures
 from outcast.records.tables import refusing
@@ -43,19 +42,20 @@ def replay(
     experiment = _replayable(there, source, allow_programs)
     guest.provide(Planned(experiment.experiment()), progress)
     prepared = sweeps.prepare(experiment, here.path, jobs=jobs)
-    for run in prepared.plan.runs:
+    planned = prepared.plan.runs
+    for run in planned:
         if key := store.other_key(earlier := there.run(run.point.name), run.experiment):
             raise InputError(
                 f"{earlier.config}: has another {key} than {there.config.name} gives this run; "
                 "allowed is a sweep as it was made"
             )
-    names = [run.point.name for run in prepared.plan.runs]
-    count = len(names) if runs == "all" else min(runs or SAMPLE, len(names))
-    names = random.SystemRandom().sample(names, count)
-    chosen = tuple(run for run in prepared.plan.runs if run.point.name in names)
+    count = len(planned) if runs == "all" else min(runs or SAMPLE, len(planned))
+    drawn = random.SystemRandom().sample(range(len(planned)), count)
+    chosen = tuple(planned[number] for number in sorted(drawn))
+    names = [run.point.name for run in chosen]
     if other := archives.other_guest(there.run(names[0]).read_manifest()):
         note(progress, f"{source}: {other}, so results may differ")
-    note(progress, f"{source}: {count} of {len(prepared.plan.runs)} runs")
+    note(progress, f"{source}: {count} of {len(planned)} runs")
     result = sweeps.carry_out(
         replace(prepared, plan=replace(prepared.plan, runs=chosen), left=chosen), progress=progress
     )
@@ -65,15 +65,14 @@ def replay(
     tables = [dataset.build(each, names) for each in (there, here)]
     captures = values = 0
     differing: list[str] = []
-    for run in chosen:
-        name = run.point.name
+    for name in names:
         hashes = [kept_captures.digests(each.run(name)) for each in (there, here)]
         rows = [_values(table, name) for table in tables]
         captures, values = captures + len(hashes[0]), values + len(rows[0])
         differing += _unequal(name, *hashes) + _unequal(name, *rows)
-    made = tuple(run.point.name for run in chosen)
-    planned = len(prepared.plan.runs)
-    return archives.Replay(made, planned, captures, values, tuple(differing), None, target)
+    return archives.Replay(
+        tuple(names), len(planned), captures, values, tuple(differing), None, target
+    )
 
 
 def _replayable(there: SweepDirectory, source: Path, allow_programs: bool) -> Source:
@@ -99,9 +98,7 @@ def _replayable(there: SweepDirectory, source: Path, allow_programs: bool) -> So
         raise InputError(f"{there.config}: {error}") from None
     for name in runs:
         archives.require_virtual(str(source), there.run(name).read_manifest().engine)
-    for experiment in experiments:
-        archives.require_own(there.config, files_of(experiment))
-    archives.require_allowed(str(source), experiments, allow_programs)
+    archives.require_harmless(there.config, str(source), experiments, allow_programs)
     if not source.is_dir():
         stored, own = dataset.read(there), dataset.build(there)
         pairs = ((stored.runs, own.runs), (stored.flows, own.flows))

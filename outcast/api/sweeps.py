@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A sweep before its runs are made. `jobs` is None where Dask's workers make them."""
+    """A sweep before its runs are made; `jobs` and `scheduler` are as in `pool_of`."""
 
     plan: Plan
     left: Sequence[PlannedRun]
@@ -70,19 +70,11 @@ def prepare(
     if shard is not None:
         planned = planned.shard(*shard)
     target = path or Path("results") / f"{planned.experiment.name}-sweep"
-    jobs = jobs or os.cpu_count() or 1
     there = SweepDirectory(target)
     missing = [
         run for run in planned.runs if not resume or not there.run(run.point.name).manifest.exists()
     ]
-    return Prepared(
-        planned,
-        missing,
-        target,
-        jobs if scheduler is None else None,
-        scheduler,
-        resume,
-    )
+    return Prepared(planned, missing, target, jobs, scheduler, resume)
 
 
 def carry_out(
@@ -98,17 +90,10 @@ def carry_out(
     pool = pool_of(prepared.jobs, prepared.scheduler)
     try:
         with displays.of_sweep(progress) as observer:
-            result = runner.run_sweep(
-                prepared.plan,
-                prepared.path,
-                pool,
-                observer,
-                limits=limits,
-                resume=prepared.resume,
-            )
+            plan, path, resume = prepared.plan, prepared.path, prepared.resume
+            return runner.run_sweep(plan, path, pool, observer, limits=limits, resume=resume)
     finally:
         pool.stop()
-    return result
 
 
 def merge_shards(

@@ -131,12 +131,12 @@ def _checked(events: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _put_in_place(made: Path, target: Path) -> None:
-    """Copies a folder of tables to its place, whole or not at all. Raises OSError."""
+    """Copies a folder of tables to its place. Raises OSError."""
     beside = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         shutil.copytree(made, beside)
-        files.hand_over(beside)
         shutil.rmtree(target, ignore_errors=True)
         beside.rename(target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+    files.hand_over(target.parent)

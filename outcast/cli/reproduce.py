@@ -68,10 +68,10 @@ def command(
 
     Exit status 1 if a figure has no verdict because runs of it failed.
     """
+    from outcast.api import progress
     from outcast.api.guest import provide
     from outcast.plan.planned import Planned
     from outcast.reproduce import index, recipe, reproduce, runs, state, together
-    from outcast.sweep.display import Display
     from outcast.sweep.store import locked
 
     recipes = recipe.load_all()
@@ -104,7 +104,7 @@ def command(
         if needed.missing:
             left = f"{len(needed.missing)} are left"
             terminal.echo(f"{needed.finished} runs are finished, {left}", err=True)
-        with Display(errors) as display:
+        with progress.of_sweep(True) as display:
             failed = runs.make_missing(needed, store, at_a_time, display)
         failed = {**runs.make_effects(everything, store, at_a_time), **failed}
         for (name, profile), planned in runs_by_figure.items():

@@ -7,11 +7,9 @@ import inspect
 import os
 import re
 import resource
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -282,10 +280,7 @@ def memory_limit_bytes() -> int | None:
 
 
 def end_as_interrupted() -> None:
-    """Treats SIGTERM and SIGHUP like Ctrl-C, because that removes what an unfinished run made."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    """Treats signals that end a process like Ctrl-C: that removes what an unfinished run made."""
+    from outcast.sweep.pool import interrupted_by_signals
 
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    interrupted_by_signals()

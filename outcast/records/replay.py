@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -246,35 +246,35 @@ def causes(first: Manifest, other: Manifest) -> list[str]:
 
 def _manifests_differ(former: Manifest, latter: Manifest) -> Iterator[ManifestDifference]:
     """Lists what differs between two manifests, what decides first."""
-    first, second = (
-        {
-            "config": manifest.requested,
-            **{
-                part: {part: getattr(manifest, part)}
-                for part in ("engine", "datapath", "seed", "outcast")
-            },
-            "kernel": manifest.kernel,
-            "guest": {} if manifest.guest is None else manifest.guest.model_dump(),
-            "versions": manifest.versions,
-            "effective": manifest.effective,
-            "interventions": {} if manifest.interventions is None else manifest.interventions.named,
-            "traffic": {"t_start_ns": manifest.traffic.t_start_ns},
-        }
-        for manifest in (former, latter)
-    )
+    first, second = _settings(former), _settings(latter)
     differences = [
-        ManifestDifference(
-            part, name, values.get(name), second[part].get(name), _decides(part, name)
-        )
-        for part, values in first.items()
-        for name in [*values, *(name for name in second[part] if name not in values)]
-        if values.get(name) != second[part].get(name)
+        ManifestDifference(*key, first.get(key), second.get(key), _decides(*key))
+        for key in dict.fromkeys([*first, *second])
+        if first.get(key) != second.get(key)
     ]
     here, there = (manifest.files.get("config.yaml") for manifest in (former, latter))
     if here != there and not any(differ.part == "config" for differ in differences):
         # The file holds more than what is requested of the kernel, for example the analysis.
         differences.insert(0, ManifestDifference("config", "config.yaml", here, there, True))
     yield from sorted(differences, key=lambda differ: not differ.decides)
+
+
+def _settings(manifest: Manifest) -> dict[tuple[str, str], object]:
+    """All that two runs can differ in, by the part of the manifest and the name in it."""
+    parts: dict[str, Mapping[str, object]] = {
+        "config": manifest.requested,
+        **{
+            part: {part: getattr(manifest, part)}
+            for part in ("engine", "datapath", "seed", "outcast")
+        },
+        "kernel": manifest.kernel,
+        "guest": {} if manifest.guest is None else manifest.guest.model_dump(),
+        "versions": manifest.versions,
+        "effective": manifest.effective,
+        "interventions": {} if manifest.interventions is None else manifest.interventions.named,
+        "traffic": {"t_start_ns": manifest.traffic.t_start_ns},
+    }
+    return {(part, name): value for part, values in parts.items() for name, value in values.items()}
 
 
 def _decides(part: str, name: str) -> bool:

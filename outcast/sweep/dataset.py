@@ -21,7 +21,6 @@ from typing import Any
 
 import polars as pl
 
-from outcast.errors import InputError
 from outcast.experiment import Experiment, Sweep
 from outcast.records.run import Run
 from outcast.records.summary import Summary
@@ -56,19 +55,17 @@ def load(path: Path) -> Dataset:
     Raises InputError if the folder does not hold a sweep, or a result cannot be read.
     """
     directory = SweepDirectory(path)
-    planned = planned_points(directory)
-    finished = [point.name for point in planned if directory.run(point.name).manifest.exists()]
-    try:
+    file = path / "runs.parquet"
+    written = file.stat().st_mtime_ns if file.exists() else 0
+    runs = [directory.run(point.name) for point in planned_points(directory)]
+    finished = [run for run in runs if run.manifest.exists()]
+    # A table of the future says nothing: this machine's clock was set back since.
+    newest = max((run.summary.stat().st_mtime_ns for run in finished), default=written + 1)
+    if newest <= written <= time.time_ns():
         stored = read(directory)
-        written = (path / "runs.parquet").stat().st_mtime_ns
-        # A table of the future says nothing: this machine's clock was set back since.
-        fresh = written <= time.time_ns() and stored.runs["run"].to_list() == finished
-        fresh = fresh and all(
-            directory.run(name).summary.stat().st_mtime_ns <= written for name in finished
-        )
-    except (OSError, InputError, pl.exceptions.PolarsError):
-        fresh = False
-    return stored if fresh else build(directory)
+        if stored.runs["run"].to_list() == [run.path.name for run in finished]:
+            return stored
+    return build(directory)
 
 
 def read(directory: SweepDirectory) -> Dataset:

@@ -10,31 +10,20 @@ from rich.progress import Progress as Bar
 
 from outcast.sweep.scheduler import Progress
 
-_MOST_NAMED = 2
-"""Names of running runs that fit into the line."""
-
 
 class Display:
-    """Shows the scheduler's news (see `outcast.sweep.scheduler.Observer`)."""
+    """Shows the scheduler's news (see `outcast.sweep.scheduler.Observer`), while `bar` is on."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._began = time.monotonic()
         self._shown: tuple[int, int] | None = None
         columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-        self._bar = Bar(
+        self.bar = Bar(
             *(*columns, TextColumn("{task.description}")),
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("starting", total=None)
-
-    def __enter__(self) -> Display:
-        self._bar.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
-        self._bar.stop()
+        self._task = self.bar.add_task("starting", total=None)
 
     def note(self, text: str) -> None:
         """See Observer."""
@@ -44,28 +33,21 @@ class Display:
         """See Observer."""
         done = progress.finished_before + progress.finished
         text = describe(progress, progress.eta_s(places))
-        self._bar.update(self._task, completed=done, total=progress.total, description=text)
+        self.bar.update(self._task, completed=done, total=progress.total, description=text)
         counts = (progress.finished, len(progress.failures))
         if not self._console.is_terminal and counts != self._shown:
-            elapsed_s = time.monotonic() - self._began
+            elapsed_s = time.monotonic() - progress.began
             self.note(f"{elapsed_s:6.1f} s  {done}/{progress.total}  {text}")
         self._shown = counts
 
 
 def describe(progress: Progress, eta_s: float | None) -> str:
-    """The progress in words: `about 3 min left, 1 failed; running a, b and 2 more`."""
+    """The progress in words: `about 3 min left, 1 failed, 2 running`."""
     parts = []
     if eta_s is not None and progress.left:
         parts.append(f"about {format_duration(eta_s)} left")
-    if progress.failures:
-        parts.append(f"{len(progress.failures)} failed")
-    text = ", ".join(parts)
-    names = list(progress.running)
-    if names:
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        running = f"running {', '.join(names[:_MOST_NAMED])}{more}"
-        text = f"{text}; {running}" if text else running
-    return text
+    counts = {"failed": len(progress.failures), "running": len(progress.running)}
+    return ", ".join(parts + [f"{count} {what}" for what, count in counts.items() if count])
 
 
 def format_duration(seconds: float) -> str:

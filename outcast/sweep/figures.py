@@ -17,7 +17,7 @@ from outcast.analysis.compiled import Array
 from outcast.analysis.statistics import Interval, Kind
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.sweep import dataset, groups
-from outcast.sweep.dataset import Dataset, is_compared
+from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Group, grouped, numbers
 from outcast.sweep.render import Axis, Labels, heading, scale, value_text
 from outcast.sweep.store import SweepDirectory
@@ -298,15 +298,19 @@ def figure(path: Path, name: str, choice: Choice) -> Figure:
         raise InputError(f"{path}: no run has finished yet")
     labels = Labels(SweepDirectory(path).read_experiment())
     keys = list(choice.by) or groups.default_by(results, choice.over)
-    runs = chosen(results.runs, _of_runs(results, choice), choice.disagreeing)
-    groups.pooled(runs, results.keys, keys, choice.over)
+    value = choice.value
+    rows = results.runs
+    if name == "cdf" and value in results.flows.columns and value not in rows.columns:
+        # Only the table of flows has it.
+        of_runs = rows.select("run", pl.exclude(results.flows.columns))
+        rows = results.flows.join(of_runs, on="run")
+    rows = chosen(rows, choice.where, choice.disagreeing)
+    groups.pooled(rows, results.keys, keys, choice.over)
+    value = value or groups.default_values(rows)[0]
     if name == "cdf":
-        value = choice.value or groups.default_values(results.runs)[0]
-        rows = _rows_with(results, value, choice)
         with styled():
             return cdf(rows, keys, value, labels)
-    value = choice.value or groups.default_values(runs)[0]
-    summed = groups.summarize(runs, keys, [value], choice.center)
+    summed = groups.summarize(rows, keys, [value], choice.center)
     if not choice.by:
         summed = ordered_first(summed, labels)
     return of_groups(summed, name, value, labels)
@@ -316,21 +320,3 @@ def of_groups(summed: Sequence[Group], name: str, value: str, labels: Labels) ->
     """Draws `line`, `bar` or `heat` of groups. Raises ConfigError if their keys do not fit it."""
     with styled():
         return OF_GROUPS[name](summed, value, labels)
-
-
-def _of_runs(results: Dataset, choice: Choice) -> list[str]:
-    """The conditions that runs meet; others are on flows."""
-    of_runs, of_flows = results.runs.columns, results.flows.columns
-    keys = {text: text.partition("=")[0] for text in choice.where}
-    return [text for text, key in keys.items() if key in of_runs or key not in of_flows]
-
-
-def _rows_with(results: Dataset, value: str, choice: Choice) -> pl.DataFrame:
-    """The chosen runs; or the flows of these, if only the table of flows has the value."""
-    runs, flows = results.runs, results.flows
-    if value in runs.columns or value not in flows.columns:
-        return chosen(runs, choice.where, choice.disagreeing)
-    of_runs = _of_runs(results, choice)
-    kept = chosen(runs, of_runs, choice.disagreeing)
-    of_kept = flows.join(kept.select("run"), on="run", how="semi")
-    return groups.where(of_kept, [text for text in choice.where if text not in of_runs])

@@ -110,36 +110,23 @@ def interrupted_by_signals() -> None:
 
 @dataclass
 class RunProcess:
-    """A process and the task that it was given last; create it with `start`.
+    """A process and the task that it was given last.
 
     `stays` says whether it takes another task, once `poll` has returned how its task ended.
     """
 
-    task: Task
-    folder: Path
     popen: subprocess.Popen[bytes]
-    began: float
+    task: Task = field(init=False)
+    folder: Path = field(init=False)
+    began: float = field(init=False)
     stays: bool = False
 
-    @classmethod
-    def start(cls, task: Task, folder: Path, threads: int) -> RunProcess:
-        """Starts a process with its first task. Its analysis uses `threads` threads."""
-        folder.mkdir()
-        popen = started(python_module("outcast.sweep.worker"), folder, threads)
-        process = cls(task, folder, popen, time.monotonic())
-        process._tell()
-        return process
-
     def give(self, task: Task, folder: Path) -> None:
-        """Gives a process that stays its next task."""
-        folder.mkdir()
+        """Gives a process its next task."""
         self.task, self.folder = task, folder
         self.began, self.stays = time.monotonic(), False
-        self._tell()
-
-    def _tell(self) -> None:
         assert self.popen.stdin is not None
-        line = json.dumps({"folder": str(self.folder), "task": asdict(self.task)})
+        line = json.dumps({"folder": str(folder), "task": asdict(task)})
         # If it has died, `poll` says so.
         with contextlib.suppress(BrokenPipeError):
             self.popen.stdin.write(f"{line}\n".encode())
@@ -219,13 +206,14 @@ class LocalPool:
         return self.memory() >= untaken_bytes + task.memory_bytes
 
     def start(self, task: Task, folder: Path) -> None:
-        while self._idle:
+        folder.mkdir()
+        self._idle = [process for process in self._idle if process.popen.poll() is None]
+        if self._idle:
             process = self._idle.pop()
-            if process.popen.poll() is None:
-                process.give(task, folder)
-                break
         else:
-            process = RunProcess.start(task, folder, self.threads)
+            module = python_module("outcast.sweep.worker")
+            process = RunProcess(started(module, folder, self.threads))
+        process.give(task, folder)
         self._running[task.name] = process
 
     def poll(self) -> list[Ended]:

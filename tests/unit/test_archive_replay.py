@@ -149,19 +149,6 @@ def test_a_folder_replays_too(run, capsys):
     assert "captures/s1-eth1.out.pcap: changed after the run" in err
 
 
-def test_a_run_is_compared_with_an_archive(packed, place, capsys):
-    def compared(*arguments: str) -> tuple[int, str, str]:
-        return answer(capsys, "run", "golden.yaml", "--replay-of", packed, *arguments)
-
-    status, out, _ = compared("-o", "again")
-    assert status == 0
-    assert "3 captures, equal byte by byte" in out
-    status, _, err = compared("-o", "other", "--set", "seed=2")
-    assert status == 2
-    assert "run.zip: run/config.yaml: has another seed" in err
-    assert not (place / "other").exists()
-
-
 @pytest.mark.parametrize("where", ["config", "manifest", "both"])
 def test_realtime_runs_are_not_replayed(where, packed):
     """A configuration that says realtime would run on this machine's network, as root."""

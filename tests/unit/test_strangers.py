@@ -14,7 +14,6 @@ X = "X"
 
 WAYS: dict[str, tuple[str, ...]] = {
     "run": ("run", X, "-o", "out"),
-    "run --replay-of": ("run", "own.yaml", "--replay-of", X, "-o", "out"),
     "exec": ("exec", X, "--", "true"),
     "sweep": ("sweep", X, "--dry-run"),
     "sweep --merge": ("sweep", "own.yaml", "--set", "sweep.seed=[1]", "--merge", X, "-o", "out"),

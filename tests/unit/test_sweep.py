@@ -185,7 +185,7 @@ def test_a_killed_worker_leaves_nothing_in_the_ledger(tmp_path, monkeypatch):
     entry.note_folder(folder)
     mine = ledger.open_entry(tmp_path / "ledger")
     worker.kill()
-    RunProcess(task("one"), tmp_path, worker, time.monotonic()).end(time.monotonic() + HANG_S)
+    RunProcess(worker).end(time.monotonic() + HANG_S)
     assert not folder.exists()
     assert [page.file for page in ledger.read_entries(tmp_path / "ledger")] == [mine.file]
 
