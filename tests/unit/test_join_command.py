@@ -181,7 +181,7 @@ def test_in_and_out_at_one_stamp(tmp_path, verb):
     kept = [*sent[:100], *sent[101:200], *sent[202:], *back]
     left = capture(tmp_path / "b.pcap", sorted(kept, key=lambda p: p.at_us))
     told = ["--in", f"a={came}", "--out", f"b={left}"]
-    assert "in 300 = forwarded 297 + dropped 3 " in verb("join", *told).out
+    assert "in 300 = forwarded 297 + dropped 3\n" in verb("join", *told).out
     untold = verb("join", f"a={came}", f"b={left}", status=2)
     assert "say it with --in and --out" in untold.err
     verb("join", "--one-clock", *told)
@@ -218,13 +218,13 @@ def test_a_nat_is_joined_and_named(tmp_path, verb):
     said = verb("join", "--routed", *routed(tmp_path, nat=True))
     assert "A and R: addresses are translated between them (NAT). " in said.err
     assert "1,200 packets of 2 flows are joined by IP ids, sequence numbers and lengths" in said.err
-    assert "forwarded 1200 + dropped 0" in said.out
+    assert "in 1,200 = forwarded 1,200\n" in said.out
 
 
 def test_a_routers_own_packets_are_set_apart(tmp_path, verb):
     said = verb("join", "--routed", *routed(tmp_path, own=True))
     assert "R: 200 packets that the router itself sent (10.0.0.254) take no part" in said.err
-    assert "forwarded 1200 + dropped 0" in said.out
+    assert "in 1,200 = forwarded 1,200\n" in said.out
 
 
 OWN_MAC = "020000000007"
@@ -309,4 +309,4 @@ def test_packets_that_wait_longer_than_was_said_are_told_with_the_option(tmp_pat
     came, left = capture(tmp_path / "a.pcap", sent), capture(tmp_path / "b.pcap", out)
     command = ["join", "--in", f"a={came}", "--out", f"b={left}"]
     assert "99 packets left up to 1.495 s after they came in" in verb(*command, status=4).err
-    assert "forwarded 300 + dropped 0" in verb(*command, "--max-sojourn", "3s").out
+    assert "in 300 = forwarded 300\n" in verb(*command, "--max-sojourn", "3s").out

@@ -124,14 +124,14 @@ def test_one_file_of_several_interfaces(tmp_path, written, roles, capsys):
     file.write_bytes(written(machine(tmp_path, at_router())))
     assert outcast(["join", str(file), "--routed", "--dropped", str(DROPS)]) == 0
     said = capsys.readouterr()
-    assert "in 1830 = forwarded 1800 + dropped 30 " in said.out
+    assert "in 1,830 = forwarded 1,800 + dropped 30\n" in said.out
     assert "10.0.0.2:20001 to 10.0.0.1:5001      630       30        4.762" in said.out
     for command in (
         ["join", str(file), *roles, "--routed"],
         ["join", "--routed", *roles, str(file)],
     ):
         assert outcast(command) == 0
-        assert "in 1230 = forwarded 1200 + dropped 30 " in capsys.readouterr().out
+        assert "in 1,230 = forwarded 1,200 + dropped 30\n" in capsys.readouterr().out
 
 
 def test_old_captures_of_any_tell_only_in_and_out(tmp_path, capsys):
@@ -140,7 +140,7 @@ def test_old_captures_of_any_tell_only_in_and_out(tmp_path, capsys):
     file.write_bytes(of_any(machine(tmp_path, at_router(own=True))))
     assert outcast(["join", str(file), "--routed", "--dropped", str(DROPS)]) == 0
     said = capsys.readouterr()
-    assert "in 1830 = forwarded 1800 + dropped 30 " in said.out
+    assert "in 1,830 = forwarded 1,800 + dropped 30\n" in said.out
     assert "out: 200 packets that the router itself sent (10.0.0.254) take no part" in said.err
     assert "out: its packets left by several interfaces" in said.err
     assert "sends" not in said.out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from outcast.plan.addresses import with_port
 from outcast.records.captures import QueueEstimate
 from outcast.view.terminal import forms
 
-MOST_FLOWS = 20
+MOST_FLOWS = 8
 """The most flows that lost packets and have a row each."""
 
 
@@ -30,20 +30,37 @@ def parts(found: Found) -> Iterator[Table | str]:
     """All that is shown of a join: tables, and lines of text."""
     joined = found.joined
     yield _inputs(joined, found.chains)
+    yield ""
     yield _waits(joined)
+    yield ""
     if (losses := _losses(joined)) is not None:
         yield losses
+        yield ""
     counts = joined.counts
-    yield (
-        f"in {counts.entered} = forwarded {counts.forwarded} + dropped {counts.dropped} + "
-        f"in flight {counts.in_flight} + before the output's capture {counts.before_output}; "
-        f"reordered {counts.reordered}"
-    )
-    yield (
-        f"out {counts.left} = forwarded {counts.forwarded} + queued before the capture "
-        f"{counts.early} + duplicates {counts.duplicates} + unexplained {counts.unexplained}"
-    )
-    yield from filter(None, map(_queue_text, found.estimates))
+    came = {
+        "forwarded": counts.forwarded,
+        "dropped": counts.dropped,
+        "in flight": counts.in_flight,
+        "before the output's capture": counts.before_output,
+    }
+    left = {
+        "forwarded": counts.forwarded,
+        "queued before the capture": counts.early,
+        "duplicates": counts.duplicates,
+        "unexplained": counts.unexplained,
+    }
+    yield _sum("in", counts.entered, came)
+    yield _sum("out", counts.left, left)
+    if counts.reordered:
+        yield f"reordered {counts.reordered:,}"
+    for estimate in found.estimates:
+        yield from _queue_lines(estimate)
+
+
+def _sum(what: str, whole: int, parts: Mapping[str, int]) -> str:
+    """A count as the sum of its parts, without those that are 0."""
+    terms = [f"{name} {count:,}" for name, count in parts.items() if count]
+    return f"{what} {whole:,}" + (f" = {' + '.join(terms)}" if terms else "")
 
 
 def _inputs(joined: Joined, chains: Chains) -> Table:
@@ -54,9 +71,9 @@ def _inputs(joined: Joined, chains: Chains) -> Table:
         of_port = chains.ingress == index
         table.add_row(
             name,
-            str(verdict.size),
-            *(str(int((verdict == code).sum())) for code in Verdict),
-            str(int(of_port.sum())),
+            f"{verdict.size:,}",
+            *(f"{(verdict == code).sum():,}" for code in Verdict),
+            f"{of_port.sum():,}",
             str(int(chains.drops[of_port].max(initial=0))),
             _blackouts(chains.others_through[of_port]),
         )
@@ -68,22 +85,18 @@ def _blackouts(others_through: I32) -> str:
     return "" if (others_through < 0).any() else str(int((others_through > 0).sum()))
 
 
-def _queue_text(estimate: QueueEstimate) -> str:
-    """What is known of an output's queue, as a line; empty if nothing is."""
-    parts = []
+def _queue_lines(estimate: QueueEstimate) -> Iterator[str]:
+    """What is known of an output's queue; nothing if nothing is."""
     if estimate.rate_bps is not None and estimate.rate_high_bps is not None:
         error = (estimate.rate_high_bps - estimate.rate_bps) / 1e6
-        parts.append(f"sends {estimate.rate_bps / 1e6:.3f} Mbps, within {error:.3f}")
+        yield f"{estimate.port} sends {estimate.rate_bps / 1e6:.3f} Mbps, within {error:.3f}"
     if estimate.limit_at_least is not None:
         below = estimate.limit_below
         high = "" if below is None else f" and below {below:,}"
         least = f"{estimate.limit_at_least:,}{high} {estimate.limit_unit}"
-        share = estimate.limit_explains or 0.0
-        explained = (
-            "" if share >= ALL else f", which explains {share:.0%} of what it took and dropped"
-        )
-        parts.append(f"its queue's limit is at least {least}{explained}")
-    return f"{estimate.port}: {'; '.join(parts)}" if parts else ""
+        yield f"{estimate.port}'s queue has a limit of at least {least}"
+        if (share := estimate.limit_explains or 0.0) < ALL:
+            yield f"  which explains {share:.0%} of what it took and dropped"
 
 
 def _waits(joined: Joined) -> Table:
