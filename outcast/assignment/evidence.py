@@ -12,13 +12,12 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from outcast import experiment
 from outcast.api import making
 from outcast.assignment.exercise import ALWAYS_FREE, RunTask
 from outcast.assignment.folder import Folder
-from outcast.assignment.graded import COUNTING, Evidence, RunState
 from outcast.assignment.question_kind import GAP
 from outcast.errors import ConfigError, InputError, OutcastError, ReplayError
 from outcast.experiment import Experiment, reader
@@ -27,6 +26,35 @@ from outcast.plan.planned import Planned
 from outcast.records import replay
 from outcast.records.run import Run
 from outcast.records.run_directory import GuestRecord, Manifest, RunDirectory
+
+RunState = Literal[
+    "genuine", "consistent", "disagreeing", "unchecked", "other", "forged", "missing"
+]
+"""
+genuine: made again from its configuration and seed, the run came out the same to the byte.
+consistent: it was made with another guest or version, so it cannot be the same to the byte.
+disagreeing: its captures and counters do not agree.
+unchecked: nothing shows what is in it, because it could not be made again here.
+other: it is a run, but not the one that the task asks of this student.
+forged: something in it was changed, or cannot come from this configuration and seed.
+missing: the run is not there.
+"""
+
+COUNTING: frozenset[RunState] = frozenset({"genuine", "consistent"})
+"""Only a run in one of these states gives points to the questions about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The facts of one run of one student, with the seed that it states.
+
+    `reasons` says why it has its state, in lines.
+    """
+
+    name: str
+    state: RunState
+    reasons: tuple[str, ...] = ()
+    seed: int | None = None
 
 
 def departures(task: RunTask, config: Experiment, expected: Experiment) -> list[str]:

@@ -31,7 +31,7 @@ from outcast.assignment import marking
 from outcast.assignment.classes import Class
 from outcast.assignment.evidence import Runner
 from outcast.assignment.exercise import Exercise
-from outcast.assignment.graded import Graded, chosen
+from outcast.assignment.marking import Graded, chosen
 from outcast.assignment.questions import Effect
 from outcast.emulation.commands import python_module
 from outcast.engines.kernel import cache as kernels

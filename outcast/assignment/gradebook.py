@@ -13,7 +13,7 @@ from rich.table import Table
 
 from outcast import files, handed_in
 from outcast.assignment import answers
-from outcast.assignment.graded import Graded
+from outcast.assignment.marking import Graded
 from outcast.assignment.question_kind import Marked, State
 from outcast.errors import ConfigError, InputError
 from outcast.records.tables import csv_text

@@ -11,25 +11,104 @@ import fcntl
 import hashlib
 import json
 import shutil
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from outcast import experiment, files, handed_in
 from outcast.assignment import packed
 from outcast.assignment.answers import Answers, read_answers
 from outcast.assignment.classes import Class
-from outcast.assignment.evidence import Asked, Examined, Runner, examine
+from outcast.assignment.evidence import Asked, Evidence, Examined, Runner, examine
 from outcast.assignment.exercise import Exercise
 from outcast.assignment.folder import MOST_BYTES, Folder, Identity
-from outcast.assignment.graded import Evidence, Graded, Verdict
-from outcast.assignment.question_kind import Right
+from outcast.assignment.question_kind import Marked, Right
 from outcast.assignment.questions import Effect, Question, Text
 from outcast.errors import InputError, OutcastError
 from outcast.experiment import Experiment
 from outcast.records.run import Run
 from outcast.reproduce import measures
 from outcast.reproduce.claims import Measure
+
+Verdict = Literal["genuine", "consistent", "incomplete", "rejected"]
+"""
+genuine: every run came out the same when it was made again, and every question is answered.
+consistent: nothing is wrong with what was handed in, but a run came from another guest or version.
+incomplete: a run or an answer is missing, or a run is not the one that the task asks for.
+rejected: something was forged, or was not issued to this student. A person decides.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A graded submission.
+
+    Attributes:
+        student: whose it is; None if that cannot be told.
+        place: what the teacher named, a folder or a file.
+        notes: why runs do not count and what is missing, in lines; the student may read them.
+        for_teacher: further remarks, which students do not see.
+        texts: the answers in words, by question.
+        counts: false if another submission of the same student counts instead.
+    """
+
+    student: str | None
+    place: str
+    verdict: Verdict
+    marked: tuple[Marked, ...] = ()
+    runs: tuple[Evidence, ...] = ()
+    notes: tuple[str, ...] = ()
+    for_teacher: tuple[str, ...] = ()
+    texts: dict[str, str] = field(default_factory=dict)
+    counts: bool = True
+
+    @property
+    def points(self) -> float:
+        """The points so far; those that are given by hand are not in it."""
+        return sum(marked.points for marked in self.marked)
+
+    @property
+    def most_points(self) -> float:
+        """All points that a submission can get."""
+        return sum(marked.most_points for marked in self.marked)
+
+    @property
+    def by_hand_points(self) -> float:
+        """The points that wait for a person."""
+        return sum(marked.most_points for marked in self.marked if marked.state == "by_hand")
+
+
+_ORDER: tuple[Verdict, ...] = ("genuine", "consistent", "incomplete", "rejected")
+
+
+def chosen(graded: Sequence[Graded], dates_s: Sequence[float]) -> list[Graded]:
+    """The submissions; of a student's several ones all but one do not count, and say why.
+
+    That is the one with the best verdict, because a bad copy in a student's name must not harm her,
+    and of equal ones the first, because otherwise handing in many answers would pay. `dates_s` says
+    when each was handed in, in seconds since any instant.
+    """
+    by_student: dict[str, list[int]] = defaultdict(list)
+    for number, each in enumerate(graded):
+        if each.student is not None:
+            by_student[each.student].append(number)
+
+    def merit(number: int) -> tuple[int, float, str]:
+        each = graded[number]
+        return _ORDER.index(each.verdict), dates_s[number], each.place
+
+    marked = list(graded)
+    for student, numbers in by_student.items():
+        first, *others = sorted(numbers, key=merit)
+        best = graded[first]
+        for number in others:
+            each = graded[number]
+            why = "came first" if each.verdict == best.verdict else f"is {best.verdict}"
+            note = f"does not count: {best.place}, also handed in for {student}, {why}"
+            marked[number] = replace(each, for_teacher=(*each.for_teacher, note), counts=False)
+    return marked
 
 
 @dataclass(frozen=True, slots=True)

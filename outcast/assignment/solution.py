@@ -16,7 +16,7 @@ from outcast.assignment.documents import read_text
 from outcast.assignment.evidence import Runner
 from outcast.assignment.exercise import Exercise
 from outcast.assignment.folder import Folder, Key, fill, new_folder
-from outcast.assignment.graded import Graded
+from outcast.assignment.marking import Graded
 from outcast.assignment.question_kind import Marked, Right
 from outcast.assignment.questions import Number, Packets, Picture, Prediction, Question, Text
 from outcast.errors import ConfigError

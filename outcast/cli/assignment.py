@@ -15,7 +15,7 @@ from outcast.errors import ConfigError, InputError, UntrustedError, some_of
 
 if TYPE_CHECKING:
     from outcast.assignment.classes import Class
-    from outcast.assignment.graded import Graded
+    from outcast.assignment.marking import Graded
 
 _FORMS = ("table", "csv", "json", "moodle", "canvas")
 

@@ -235,8 +235,8 @@ JUDGING = [
     ),
     *_of(
         *("assignment", _COUNTING),
-        ("grading: which one counts", "graded", "_ORDER.index(each.verdict), ", ""),
-        ("grading: the first counts", "graded", "dates_s[number], ", ""),
+        ("grading: which one counts", "marking", "_ORDER.index(each.verdict), ", ""),
+        ("grading: the first counts", "marking", "dates_s[number], ", ""),
     ),
     *_of(
         *("assignment", _QUESTIONS),

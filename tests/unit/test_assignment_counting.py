@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from outcast.assignment.evidence import Evidence, RunState
 from outcast.assignment.exercise import load_exercise
-from outcast.assignment.graded import Evidence, Graded, RunState, Verdict, chosen
+from outcast.assignment.marking import Graded, Verdict, chosen
 from outcast.assignment.solution import lint
 from outcast.errors import InputError
 from tests.golden.class_folder import EXERCISE

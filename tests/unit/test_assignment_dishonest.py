@@ -18,9 +18,9 @@ import yaml
 from outcast import analysis, experiment
 from outcast.assignment import evidence, marking, packed
 from outcast.assignment.classes import Class
-from outcast.assignment.evidence import Asked, as_asked
+from outcast.assignment.evidence import Asked, Evidence, as_asked
 from outcast.assignment.folder import Folder
-from outcast.assignment.graded import Evidence, Graded
+from outcast.assignment.marking import Graded
 from outcast.errors import InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory

@@ -16,9 +16,10 @@ from outcast import cli
 from outcast.assignment import grade as grading
 from outcast.assignment import gradebook, packed
 from outcast.assignment.classes import Class
+from outcast.assignment.evidence import Evidence
 from outcast.assignment.folder import Folder
 from outcast.assignment.grade import Bounds, grade
-from outcast.assignment.graded import Evidence, Graded
+from outcast.assignment.marking import Graded
 from outcast.assignment.question_kind import Marked
 from outcast.errors import ConfigError, InputError
 from outcast.records.tables import csv_text
