@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import yaml
 import configs
 import outcast
 from outcast.cli import invoke
+from tests import zips
 
 SHORT = {"engine": "virtual", "duration": "40ms", "analysis": {}}
 
@@ -23,23 +23,15 @@ def packed(tmp_path_factory) -> Path:
 
 
 def with_seed(file: Path, seed: int) -> Path:
-    """The archive with another seed, and with all hashes made anew."""
-    with zipfile.ZipFile(file) as archive:
-        held = {info.filename: archive.read(info) for info in archive.infolist()}
+    """The archive with another seed, and with hashes that fit."""
+    held = zips.contents(file)
     config = yaml.safe_load(held["run/config.yaml"])
     assert config["seed"] != seed
     held["run/config.yaml"] = yaml.safe_dump({**config, "seed": seed}).encode()
-    manifest, record = (json.loads(held[name]) for name in ("run/manifest.json", "outcast.json"))
+    manifest = json.loads(held["run/manifest.json"])
     manifest["files"]["config.yaml"] = hashlib.sha256(held["run/config.yaml"]).hexdigest()
     held["run/manifest.json"] = json.dumps(manifest).encode()
-    for name in ("run/config.yaml", "run/manifest.json"):
-        record["files"][name] = hashlib.sha256(held[name]).hexdigest()
-    held["outcast.json"] = json.dumps(record).encode()
-    target = file.with_name("seed.zip")
-    with zipfile.ZipFile(target, "w") as archive:
-        for name, content in held.items():
-            archive.writestr(name, content)
-    return target
+    return zips.rewritten(file.with_name("seed.zip"), held)
 
 
 @pytest.mark.usefixtures("drawn")
