@@ -74,9 +74,10 @@ def misfit() -> str:
 
 
 @contextlib.contextmanager
-def temporary(folder: Path, prefix: str = "unfinished-") -> Iterator[Path]:
+def temporary(folder: Path) -> Iterator[Path]:
     """A new folder in this one, for any number of processes."""
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder, ignore_cleanup_errors=True) as name:
+    made = tempfile.TemporaryDirectory("", "unfinished-", folder, ignore_cleanup_errors=True)
+    with made as name:
         yield Path(name)
 
 
@@ -92,21 +93,15 @@ def kept(
     if (found := find()) is not None:
         return found
     folder.mkdir(parents=True, exist_ok=True)
-    with _about(folder), temporary(folder) as place:
-        whole = place / "whole"
-        whole.mkdir()
-        make(whole)
-        with contextlib.suppress(OSError):  # another run has just kept the same
-            if (folder / key).exists() and find() is None:
-                (folder / key).rename(place / "damaged")
-            whole.rename(folder / key)
-    return find()
-
-
-@contextlib.contextmanager
-def _about(folder: Path) -> Iterator[None]:
-    """An error of the system that is raised in the block names this folder, and no file in it."""
     try:
-        yield
+        with temporary(folder) as place:
+            whole = place / "whole"
+            whole.mkdir()
+            make(whole)
+            with contextlib.suppress(OSError):  # another run has just kept the same
+                if (folder / key).exists() and find() is None:
+                    (folder / key).rename(place / "damaged")
+                whole.rename(folder / key)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(folder)) from error
+    return find()
