@@ -223,10 +223,3 @@ def test_the_kernel_that_made_a_run_is_taken(run, place, monkeypatch):
     monkeypatch.setattr("outcast.engines.virtual.VirtualEngine", engine)
     assert outcast.replay(run).equal
     assert [used.program for used in given] == [kernel / "linux"]
-
-
-def test_what_is_refused_leaves_nothing(packed, place):
-    packed.write_bytes(packed.read_bytes()[:-1000])
-    with pytest.raises(InputError, match="not a whole zip file"):
-        outcast.replay(packed)
-    assert list((place / "scratch").iterdir()) == []

@@ -160,31 +160,6 @@ def test_a_class_is_made_whole_or_not_at_all(tmp_path):
         new_class(tmp_path / "file" / "c", "NETS", exercise, [])
 
 
-CLASS = "format: outcast-class-1\nname: A\nexercise: x\n"
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "said"),
-    [
-        ("class.yaml", None, "no class.yaml; allowed is a class folder"),
-        ("class.yaml", "format: outcast-class-2\n", "format: "),
-        ("class.yaml", f"{CLASS}feedback: all\n", 'class.yaml:4: feedback: "all": allowed is'),
-        ("key", None, "key: there is no such file; only the teacher"),
-        ("key", "abc\n", "allowed are 64 hexadecimal digits"),
-        ("key", "zz" * 32, "allowed are 64 hexadecimal digits"),
-    ],
-)
-def test_a_class_folder_that_is_none(file, text, said, kept, tmp_path):
-    klass = Class(shutil.copytree(kept.path, tmp_path / "c"))
-    (klass.path / file).unlink()
-    if text is not None:
-        (klass.path / file).write_text(text)
-    with pytest.raises(ConfigError) as refused:
-        klass.issued("ana")
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
 def test_check_names_everything_that_is_missing(kept, tmp_path, capsys):
     folder = fresh(kept, tmp_path)
     assert cli.invoke(["assignment", "check", str(folder.path)]) == 2

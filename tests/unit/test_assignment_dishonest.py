@@ -247,18 +247,6 @@ def test_a_friends_runs(inbox):
     assert (hers.verdict, his.verdict) == ("genuine", "incomplete")
 
 
-def test_a_friends_run_under_the_own_seed(inbox):
-    his = inbox.ben.run("unfair").read_manifest().seed
-    take(inbox, "runs/unfair")
-    run = inbox.ben.run("unfair")
-    own = experiment.load(inbox.ben.path / "configs/unfair.yaml")
-    run.config.write_text(experiment.dump(own.resolved("virtual")))
-    run.write_manifest(run.read_manifest().model_copy(update={"seed": his}))
-    analyze_again(run)
-    graded = inbox.mark(inbox.ben.path)
-    assert (graded.verdict, states(graded)["unfair"]) == ("rejected", "forged")
-
-
 def test_what_was_issued_and_then_changed(inbox):
     """Ana's folder, with its ticket, in ben's name. test_assignment.py changes the rest."""
     edit_assignment(inbox.ana, student="ben")
@@ -446,38 +434,12 @@ def test_a_packed_file_with_anothers_hashes(inbox):
     assert not any(points(graded)[key] for key in UNFAIR_POINTS)
 
 
-def bomb(path: Path) -> str:
-    zips.written(path, {"answers.yaml": bytes(200 << 20)})
-    return "expand to"
-
-
-def too_large(path: Path) -> str:
-    path.write_bytes(os.urandom(3_000_000))
-    return "a packed submission has at most"
-
-
-def a_fifo(path: Path) -> str:
-    os.mkfifo(path)
-    return "cannot be read: is a FIFO"
-
-
-@pytest.mark.parametrize("make", [bomb, too_large, a_fifo])
-def test_an_archive_that_attacks(make, inbox):
-    """What it holds is looked at as in any archive (test_archive.py)."""
-    path = inbox.path / "evil.zip"
-    said = make(path)
+def test_an_archive_that_attacks(inbox):
+    """What it holds is looked at as in any archive (test_doors.py)."""
+    path = zips.written(inbox.path / "evil.zip", {"answers.yaml": bytes(200 << 20)})
     graded = inbox.mark(path)
     assert (graded.verdict, graded.student, graded.points) == ("rejected", None, 0)
-    assert said in graded.notes[0]
-
-
-@pytest.mark.parametrize("name", ["more.png", "answers.yaml"])
-def test_a_folder_with_a_link(inbox, name):
-    (inbox.ben.path / name).unlink(missing_ok=True)
-    (inbox.ben.path / name).symlink_to("/etc/passwd")
-    graded = inbox.mark(inbox.ben.path)
-    assert graded.verdict == "rejected"
-    assert "is a symbolic link; allowed are files and folders" in graded.notes[0]
+    assert "expand to" in graded.notes[0]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -6,7 +6,6 @@ import pytest
 
 from outcast.assignment.exercise import load_exercise, shipped
 from outcast.errors import ConfigError
-from scripts import exercise_ranges
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -113,18 +112,6 @@ def test_what_is_wrong_is_refused_in_one_line(file, old, new, said, small):
         load_exercise(small)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("answers", "said"),
-    [
-        ([(2.1,), (9.5, 3.0)], "2.1 to 9.5"),
-        ([("more",), ("less",), ("more",)], "more for 2, less for 1"),
-        ([((1.5, 2.0),), ((0.5, 3.0),)], "begins at 0.5 to 1.5"),
-    ],
-)
-def test_the_range_of_a_classes_answers(answers, said):
-    assert exercise_ranges.told(answers) == said
 
 
 def test_an_exercise_that_is_not_there():

@@ -286,13 +286,3 @@ def test_without_the_key_nothing_is_graded_and_nothing_told(handed_in, tmp_path,
     (tmp_path / "class/key").unlink()
     assert cli.invoke(["assignment", "grade", str(tmp_path / "class"), str(folder.path)]) == 2
     assert "only the teacher's class folder has the key" in capsys.readouterr().err
-
-
-def test_what_is_not_answered_is_said_once():
-    notes = tuple(f"answers.yaml: {key}: not answered" for key in ("ratio", "cause"))
-    marked = tuple(Marked(key, 0.0, 1.0, "not answered", "missing") for key in ("ratio", "cause"))
-    graded = Graded("ana", "ana", "incomplete", marked, notes=(*notes, "runs/r: there is no run"))
-    assert gradebook.remarks([graded]) == [
-        "ana: ratio, cause: not answered",
-        "ana: runs/r: there is no run",
-    ]

@@ -7,12 +7,10 @@ installed, they write the same files a second way.
 import gzip
 import io
 import lzma
-import os
 import shutil
 import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -143,11 +141,6 @@ def test_what_is_not_read_is_refused_with_the_command_that_cures_it(tmp_path, na
             f"b.pcap: 1 packets are {name}; what is inside is not looked at" in capture.remarks[0]
         )
         assert capture.columns.frame_bytes[-2:].tolist() == [len(FRAME)] * 2
-
-
-def test_an_unknown_link_type_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"link type 239 is not read; run `tcpdump -i any -y LIN"):
-        read(tmp_path / "a.pcap", pcap([FRAME], 239))
 
 
 def test_gtp_with_extension_headers(tmp_path):
@@ -369,16 +362,6 @@ def test_a_capture_that_grows_while_it_is_read_is_refused(tmp_path, monkeypatch)
     with pytest.raises(InputError, match="grew while it was read, so its capture still goes on"):
         read_capture("port", path)
     read_capture("port", path, foreign=False)
-
-
-def test_a_pipe_is_refused_at_once(tmp_path):
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    watchdog = threading.Timer(60, os._exit, [1])
-    watchdog.start()
-    with pytest.raises(InputError, match="is a FIFO"):
-        read_captures([("port", path)])
-    watchdog.cancel()
 
 
 # --- the same files by Wireshark's tools

@@ -165,12 +165,6 @@ def _words_of(line: str) -> Iterator[list[str]]:
             yield words[names.index("outcast") + 1 :]
 
 
-def test_what_no_test_runs_is_in_the_pages():
-    keys = [found.key for found in doc_commands.commands()]
-    for start in doc_commands.NOT_RUN:
-        assert any(key.startswith(start) for key in keys), start
-
-
 def test_the_reference_and_the_schema_are_up_to_date():
     hint = "run: python -m scripts.reference"
     assert (ROOT / "docs/config.md").read_text() == reference.markdown(), hint
@@ -229,3 +223,14 @@ def test_the_readme_is_a_screen_and_a_half_without_marks():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= MOST_LINES_OF_README
     assert "<!--" not in text
+
+
+def test_the_matrix_has_every_kind_and_names_tests_that_exist():
+    text = (ROOT / "docs/matrix.md").read_text(encoding="utf-8")
+    kinds = set(re.findall(r"'kind': {'const': '(\w+)'", str(experiment.json_schema())))
+    assert len(kinds) > 20
+    assert [kind for kind in sorted(kinds) if not re.search(rf"`[\w.: ]*\b{kind}`", text)] == []
+    named = re.findall(r"`(\w+/test_\w+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 50
+    for file, test in named:
+        assert f"def {test}" in (ROOT / "tests" / file).read_text(encoding="utf-8"), (file, test)

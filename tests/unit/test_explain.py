@@ -120,14 +120,6 @@ def test_the_earliest_difference_of_all_captures_is_found(tmp_path):
     assert "name no cause" in text
 
 
-def test_a_capture_that_ends_early(tmp_path):
-    one = run_directory(tmp_path / "one", [OUT])
-    explained = replay.explain(one, run_directory(tmp_path / "two", [OUT[:2]]))
-    assert explained.first.other is None
-    assert (explained.first.number, explained.first.since_start_ns) == (2, 300)
-    assert "second run: the capture has ended" in explained.lines()
-
-
 def test_captures_of_only_one_run_are_no_equality(tmp_path):
     one = run_directory(tmp_path / "one", [OUT, IN])
     other = run_directory(tmp_path / "two", [OUT])

@@ -18,7 +18,7 @@ from dpkt import pcapng as dpkt_pcapng
 import outcast as library
 from outcast.analysis import analyze, export
 from outcast.analysis.capture.pcap import read_capture
-from outcast.analysis.export import PortFiles, Writer
+from outcast.analysis.export import PortFiles
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
 from outcast.records.run_directory import RunDirectory
@@ -281,17 +281,3 @@ def test_refusals_are_one_line_and_write_nothing(
     assert said in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_an_export_that_fails_leaves_the_old_file(run, tmp_path, monkeypatch):
-    file = tmp_path / "a.pcapng"
-    file.write_text("old")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Writer, "packet", full)
-    with pytest.raises(InputError, match="cannot be written: No space left"):
-        library.export(run, file)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.pcapng"]
-    assert file.read_text() == "old"

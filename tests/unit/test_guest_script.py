@@ -166,28 +166,3 @@ def test_another_file_than_the_pinned_one_is_refused(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match=r"cannot be fetched from .*No such file"):
         guest.fetch(tmp_path / "into", [PIN])
     assert not list((tmp_path / "into").iterdir())
-
-
-def test_the_lock_names_files_of_one_archive_and_no_host():
-    assert "://" not in (FOLDER / "lock.json").read_text(encoding="utf-8")
-    for kind in ("runtime", "build"):
-        packages = guest.LOCK[kind]
-        assert packages == sorted(packages, key=lambda package: package["name"])
-        assert all(package["path"].startswith("pool/main/") for package in packages)
-    names = {pin["name"] for pin in guest.pinned("runtime")}
-    assert {"mininet", "openvswitch-switch", "iperf", "pydantic", "os_ken"} <= names
-    assert not {"ryu", "numpy", "polars", "matplotlib", "gcc-12"} & names
-
-
-def test_the_recipe_has_what_the_experiments_name():
-    text = (FOLDER / "fragment.config").read_text()
-    words = [word for word in text.split() if word.startswith("CONFIG_")]
-    assert len(words) == len(set(words))
-    for name in ("RED", "SFQ", "HTB", "TBF", "NETEM", "FQ", "CODEL", "FQ_CODEL", "PIE", "CAKE"):
-        assert f"CONFIG_NET_SCH_{name}=y" in words
-    for name in ("BIC", "CUBIC", "DCTCP", "BBR", "VEGAS", "HTCP"):
-        assert f"CONFIG_TCP_CONG_{name}=y" in words
-    patches = {path.name for path in (FOLDER / "patches").glob("*.patch")}
-    assert len({name[:4] for name in patches}) == len(patches) > 20
-    optional = (FOLDER / "patches" / "optional").read_text().splitlines()
-    assert {line.partition(":")[0] for line in optional} <= patches

@@ -149,25 +149,6 @@ def test_every_row_with_its_verdict_in_words_and_a_section(tmp_path, report):
     assert "among the 6 rows that are judged, 0.3 are expected at most" in text
 
 
-def test_rows_under_several_profiles_say_under_which_they_hold(tmp_path, report):
-    store(tmp_path, "P3")
-    store(tmp_path, "P3", Verdict.CONTRADICTED, profile="exact")
-    store(tmp_path, "P3", failures=1, profile="hosts-2011")
-    text = report(tmp_path)
-    words = "P3: reproduced under hosts-2011, jitter; contradicted under exact"
-    assert words in text
-    by_noise = rows(text, "Rows by noise")
-    profiles = [re.findall("exact|hosts-2011|jitter", row)[0] for row in by_noise]
-    assert profiles == ["exact", "hosts-2011", "jitter"]
-    assert all("1.4 [1.2, 1.6] (2-hop)" in row for row in by_noise)
-    in_docs = docs.markdown(reproduce.stored(tmp_path, list(recipe.load_all().values())))
-    assert f"- {words}" in in_docs
-    assert "Left out:\n\n- P3, hosts-2011: twelve, seeds 3: it <failed>\n" in in_docs
-    assert "](images/reproduction/over-noise-p.png)" in in_docs
-    with Image.open(tmp_path / "over-noise.png") as image:
-        assert image.format == "PNG"
-
-
 def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_path):
     known = recipe.load_all()["P14-P15"]
     assert known.differs

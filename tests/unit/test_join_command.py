@@ -214,13 +214,6 @@ def routed(folder: Path, *, own: bool = False, nat: bool = False, lost_each: int
     ]
 
 
-def test_a_nat_is_joined_and_named(tmp_path, verb):
-    said = verb("join", "--routed", *routed(tmp_path, nat=True))
-    assert "A and R: addresses are translated between them (NAT). " in said.err
-    assert "1,200 packets of 2 flows are joined by IP ids, sequence numbers and lengths" in said.err
-    assert "in 1,200 = forwarded 1,200\n" in said.out
-
-
 def test_a_routers_own_packets_are_set_apart(tmp_path, verb):
     said = verb("join", "--routed", *routed(tmp_path, own=True))
     assert "R: 200 packets that the router itself sent (10.0.0.254) take no part" in said.err
@@ -300,13 +293,3 @@ def test_few_drops_at_any_content_tell_no_limit(tmp_path):
     result = join_captures(inputs, {"b": capture(tmp_path / "b.pcap", left)})
     assert result.joined.counts.dropped == 30
     assert result.estimates[0].limit_unit is None
-
-
-def test_packets_that_wait_longer_than_was_said_are_told_with_the_option(tmp_path, verb):
-    """A link so slow that waits grow to 1.5 s."""
-    sent = [P(10_000 * n, seq=1448 * n, ip_id=n) for n in range(300)]
-    out = [replace(packet, at_us=packet.at_us + 5_000 * n) for n, packet in enumerate(sent)]
-    came, left = capture(tmp_path / "a.pcap", sent), capture(tmp_path / "b.pcap", out)
-    command = ["join", "--in", f"a={came}", "--out", f"b={left}"]
-    assert "99 packets left up to 1.495 s after they came in" in verb(*command, status=4).err
-    assert "in 300 = forwarded 300\n" in verb(*command, "--max-sojourn", "3s").out

@@ -12,7 +12,7 @@ from scapy.all import IP, UDP, Ether, PcapWriter
 from outcast.analysis.measure.latency import Busy
 from outcast.analysis.measure.segments import repairs
 from outcast.api.joins import Join, join_captures
-from outcast.errors import ConfigError, InputError, UntrustedError
+from outcast.errors import InputError, UntrustedError
 from tests.golden import scenes, shared
 from tests.golden.packets import P, capture
 from tests.golden.scenes import SECOND, File
@@ -59,17 +59,6 @@ def ports(folder: Path, names: Iterable[str]) -> list[str]:
     """Words of the command line: the scene's captures at these ports."""
     paths = write(folder, {name: SCENE.files[name] for name in names})
     return [f"{name}={path}" for name, path in paths.items()]
-
-
-def test_the_command_shows_ports_rate_and_limit(tmp_path, verb):
-    printed = verb("join", *ports(tmp_path, SCENE.files)).out
-    # Without the table of waits, whose rows begin with ports too.
-    lines = [line.split() for line in printed.splitlines() if line and " to " not in line]
-    rows = {line[0]: line for line in lines if len(line) == 8}
-    dropped = {name: int(rows[name][3].replace(",", "")) for name in SCENE.drops}
-    assert dropped == SCENE.drops
-    (rate,) = (line[2] for line in lines if line[:2] == ["R", "sends"])
-    assert float(rate) == pytest.approx(50, rel=0.01)
 
 
 def test_a_rate_holds_where_small_packets_pass_large_ones(tmp_path):
@@ -340,25 +329,6 @@ def test_only_packets_to_an_address_of_captures_with_both_directions(tmp_path):
     flows = {result.joined.flows[n] for n in set(result.joined.arrivals.flow)}
     assert {flow.dst for flow in flows} == {"192.168.7.3"}
     assert {name: scenes.drops_at(result, "R")[name] for name in SCENE.drops} == SCENE.drops
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"rate": "fast"}, "rate: "),
-        ({"limit": "16 apples"}, "limit: "),
-        ({"destinations": ["here"]}, "not an IP address"),
-    ],
-)
-def test_bad_arguments(tmp_path, arguments, message):
-    with pytest.raises((ConfigError, InputError), match=message):
-        join_captures(ports=write(tmp_path, SCENE.files), **arguments)
-
-
-def test_a_port_on_two_sides(tmp_path):
-    paths = write(tmp_path, SCENE.files)
-    with pytest.raises(ConfigError, match="port A is given twice"):
-        join_captures({"A": paths["A"]}, {"R": paths["R"]}, ports={"A": paths["B"]})
 
 
 def test_drops_that_nobody_sends_again_are_missing_packets(tmp_path):

@@ -18,7 +18,7 @@ from outcast import experiment
 from outcast.analysis import analyze
 from outcast.emulation.network.controller import internet_checksum, parse_tcp, tcp_reset
 from outcast.emulation.traffic import probing
-from outcast.errors import ConfigError, InputError
+from outcast.errors import ConfigError
 from outcast.plan import stored
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -104,11 +104,6 @@ def test_probes_have_addresses_of_either_family(tmp_path):
     assert read_again(alone, tmp_path).probes == alone.probes
     with pytest.raises(ConfigError, match=r"probes\.0\.addressing: ipv6, but hosts have"):
         plan_of("[{from: h3, to: h1, addressing: ipv6}]")
-
-
-def test_a_stored_plan_has_its_probes(tmp_path):
-    plan = plan_of(TWO)
-    assert read_again(plan, tmp_path).probes == plan.probes
 
 
 def test_where_ports_decide_the_path_only_udp_has_one():
@@ -214,21 +209,6 @@ def test_probes_follow_the_main_interval(directory):
     assert over_time.lines[0].get_xdata().size == 3
     assert list(shares.lines[0].get_xdata()) == [3.0, 3.0]
     assert "0 to 0.08 s" not in text_of(directory)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "ready\n0 1\n", "ready\n1 1 1\n", "ready\n0 1 x\n", "ready\n0 1 2\n", "ready\n0 -1 2\n"],
-)
-def test_a_broken_file_is_one_line(directory, text):
-    path = result_file(directory.flows, 0)
-    path.write_text(text, encoding="ascii")
-    with pytest.raises(InputError, match=r"probe\.0\.out") as refused:
-        analyze(directory)
-    assert "\n" not in str(refused.value)
-    path.unlink()
-    with pytest.raises(InputError, match=r"probe\.0\.out"):
-        analyze(directory)
 
 
 def test_flows_and_groups_have_the_time_that_their_packets_waited(directory):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from outcast.emulation.queues import change, netem
 from outcast.engines import realtime
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, Link, links, load
-from outcast.plan import link_words, ports, stored
+from outcast.plan import link_words, ports
 from outcast.plan.events import changes
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -229,14 +228,6 @@ def test_netem_is_told_the_other_faults():
     assert settings.endswith("burst loss p 0.25 r 0.5, 25% late by 2ms, duplicate 12.5%, mtu 1500")
 
 
-def test_other_faults_are_stored_with_the_plan(tmp_path):
-    _, plan = resolved(overrides({"between": ["s1", "s2"], **FAULTS, **POLICER}))
-    path = tmp_path / "plan.json"
-    path.write_text(stored.dumps(plan))
-    assert stored.read_plan(path).links == plan.links
-    assert len(plan.wires) == 1
-
-
 class FakeKernel:
     """Netlink that shows for each interface the netem that it was told, changed by `worsen`."""
 
@@ -350,13 +341,6 @@ def test_the_lost_packets_of_a_direction_are_counted_where_they_would_leave():
     assert set(wires.lost(plan, before).values()) == {0}
     after = {**before, wire.facing("s2"): [counted("ingress", 9), counted("netem", 4)]}
     assert wires.lost(plan, after) == {("s1", "s2"): 4, ("s2", "s1"): 0}
-
-
-def test_a_link_equals_only_one_with_the_same_settings():
-    link = Link(10**9, None, None)
-    assert link.frame_bytes == 1514
-    assert replace(link, mtu_bytes=9000).half_frame_ns == 36_056
-    assert {link, replace(link), replace(link, loss=0.1)} == {link, replace(link, loss=0.1)}
 
 
 def test_acknowledgements_to_a_measured_receiver_are_captured_when_they_come_in():

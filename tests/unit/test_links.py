@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scapy.all import IP, TCP, Dot1AD, Dot1Q, Ether, PcapWriter, Raw
+from scapy.all import IP, TCP, Dot1AD, Dot1Q, Ether, Raw
 
 from outcast import analysis
 from outcast.analysis.capture.pcap import read_capture
@@ -200,12 +200,6 @@ def test_a_port_that_was_drawn_too_often_is_named(run):
     assert too_seldom.startswith("s1-eth2: ")
 
 
-def test_a_run_of_before_links_were_counted_has_no_table(run, verb):
-    assert counted(run) == []
-    assert not (run.path / "links.parquet").exists()
-    verb("inspect", run.path, "--links", status=2)
-
-
 def test_the_longest_round_trip_is_by_the_links_of_its_way():
     core = "links.layers={aggregation-core: {delay: 1ms}}"
     # A full frame and an acknowledgement take their own time on each link.
@@ -294,10 +288,6 @@ INNER = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
 BYTES = bytes(PACKET)
 
 
-def ether(kind: int, rest: bytes) -> bytes:
-    return bytes.fromhex("020000000002020000000001") + struct.pack("!H", kind) + rest
-
-
 LAYERS = {
     "plain": (1, bytes(INNER / PACKET)),
     "QinQ": (1, bytes(INNER / Dot1AD(vlan=5) / Dot1Q(vlan=7) / PACKET)),
@@ -321,13 +311,3 @@ def test_ip_is_found_behind(name, tmp_path):
     assert flows == [("10.0.0.2", 20001, "10.0.0.1", 5001)]
     assert (columns.ip_id[0], columns.seq[0], columns.payload_bytes[0]) == (7, 9, 100)
     assert capture.records == len(sizes)
-
-
-def test_what_is_not_ip_is_said(tmp_path):
-    path = tmp_path / "a.pcap"
-    with PcapWriter(str(path), linktype=1) as writer:
-        writer.write_header(None)
-        writer.write_packet(bytes(INNER / PACKET), sec=1_700_000_000, usec=0)
-        writer.write_packet(ether(0x0806, bytes(28)), sec=1_700_000_000, usec=1)
-    (remark,) = read_capture("a", path).remarks
-    assert remark == f"{path}: 1 packets are not IP (ARP and the like) and take no part"

@@ -4,7 +4,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import click
 import pytest
 
 from outcast import cli
@@ -16,45 +15,9 @@ COMMANDS = [
 ]
 
 
-OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
-
-
 def _unescaped(text: str) -> str:
     text = re.sub(r"\\f[BR]", " ", text)
     return text.replace("\\-", "-").replace("\\e", "\\").replace("\\&", "")
-
-
-def _own_options(ctx: click.Context, command: click.Command) -> list[set[str]]:
-    """The spellings of each of its options, except `--help`, which all verbs have."""
-    return [
-        {*parameter.opts, *parameter.secondary_opts}
-        for parameter in command.get_params(ctx)
-        if isinstance(parameter, click.Option) and "--help" not in parameter.opts
-    ]
-
-
-@pytest.mark.parametrize(("ctx", "command"), COMMANDS)
-def test_the_manual_has_every_command_and_option(ctx, command):
-    sections = re.split(r"^\.SS ", _unescaped(manual.page()), flags=re.MULTILINE)
-    found = [text for text in sections if re.match(rf"{ctx.command_path}(\s|$)", text)]
-    (section,) = found
-    assert set().union(*_own_options(ctx, command)) <= set(OPTION.findall(section))
-    assert " ".join((command.get_short_help_str(1000)).split()).rstrip(".") in " ".join(
-        section.split()
-    )
-
-
-@pytest.mark.parametrize(("ctx", "command"), COMMANDS)
-def test_every_command_has_a_page_with_its_options(ctx, command):
-    verb = ctx.command_path.split()[1]
-    page = (ROOT / "docs/verbs" / f"{verb}.md").read_text()
-    assert f"# outcast {verb}" in page
-    assert re.search(rf"(outcast |`){' '.join(ctx.command_path.split()[1:])}", page) or (
-        f"`{ctx.info_name}`" in page
-    )
-    named = OPTION.findall(page)
-    missing = [names for names in _own_options(ctx, command) if names.isdisjoint(named)]
-    assert not missing, f"docs/verbs/{verb}.md does not name {missing}"
 
 
 def test_the_pages_of_verbs_are_those_of_verbs():

@@ -19,7 +19,6 @@ from scapy.all import (
     Ether,
     IPv6,
     IPv6ExtHdrFragment,
-    IPv6ExtHdrHopByHop,
     Raw,
     raw,
 )
@@ -149,20 +148,6 @@ def test_pcapng_of_every_order_and_resolution(tmp_path, resolution, order):
 def test_pcapng_of_several_sections_and_interfaces(tmp_path):
     content = pcapng(1, [frame(1, NETWORK)], "<") + pcapng(113, [frame(113, NETWORK)], ">")
     check(read(tmp_path / "a", content), [STAMPS[0]] * 2)
-
-
-def test_ipv6_with_extension_headers(tmp_path):
-    network = (
-        IPv6(src="fd00::2", dst="fd00::1", hlim=60) / IPv6ExtHdrHopByHop() / tcp() / Raw(b"y" * 500)
-    )
-    plain = IPv6(src="fd00::2", dst="fd00::1") / UDP(sport=1, dport=2) / Raw(b"z" * 9)
-    capture = read(tmp_path / "a.pcap", pcap(1, [frame(1, network), frame(1, plain)]))
-    assert capture.flows == [
-        FlowKey("fd00::2", 20001, "fd00::1", 5001, 6),
-        FlowKey("fd00::2", 1, "fd00::1", 2, 17),
-    ]
-    assert capture.columns.payload_bytes.tolist() == [500, 9]
-    assert capture.columns.ttl.tolist() == [60, 64]
 
 
 def test_fragments_have_no_ports_but_an_identity(tmp_path):

@@ -11,11 +11,9 @@ import pytest
 import configs
 import outcast
 from outcast import experiment
-from outcast.errors import InputError
 from outcast.plan import stored
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
-from outcast.records.run_directory import RunDirectory
 
 
 def plan(name: str) -> Plan:
@@ -70,17 +68,3 @@ def test_a_stored_plan_is_the_same_plan(path, settings, tmp_path):
 def test_a_stored_plan_is_read_without_mininet():
     script = "import sys, outcast.plan.stored; sys.exit('mininet' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "[" * 3000 + "]" * 3000, '{"format": 9}', '{"format": 1, "flows": 1}']
-)
-def test_what_is_no_plan_is_refused(text, tmp_path):
-    with pytest.raises(InputError, match=r"plan\.json: ") as refused:
-        stored.read_plan(stored_text(text, tmp_path))
-    assert "\n" not in str(refused.value)
-
-
-def test_a_run_from_before_the_plan_was_stored_says_so(tmp_path):
-    with pytest.raises(InputError, match=r"no plan\.json; runs made before outcast stored it"):
-        RunDirectory(tmp_path).read_plan()

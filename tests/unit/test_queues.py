@@ -224,60 +224,6 @@ def test_red_is_read_from_its_raw_attributes():
         queues.read_back(wanted, [tbf(), qdisc(3, "red", red_options(0, 5))])
 
 
-@pytest.mark.parametrize(
-    ("queue", "kind", "options", "setting"),
-    [
-        ("{kind: fq, limit: 10 packets}", "fq", [(1, 10), (2, 100), (3, 3028), (5, 0)], "pacing"),
-        (
-            "{kind: codel, limit: 10 packets, target: 100us, interval: 1ms}",
-            "codel",
-            [(1, 99), (2, 10), (3, 999), (4, 0)],
-            "ecn",
-        ),
-        (
-            "{kind: fq_codel, limit: 10 packets}",
-            "fq_codel",
-            [(1, 4999), (2, 10), (3, 99999), (4, 0), (6, 1514), (5, 1024)],
-            "flows",
-        ),
-        (
-            "{kind: pie, limit: 10 packets, target: 200us, update: 1ms}",
-            "pie",
-            [(1, 200), (2, 10), (3, 1000), (4, 2), (5, 20), (6, 0)],
-            "ecn",
-        ),
-        (
-            "{kind: cake, limit: 1MB, rtt: 2ms}",
-            "cake",
-            [(10, 1 << 20), (5, 4), (8, 100), (2, 0), (7, 2000)],
-            "rtt_us",
-        ),
-        (
-            "{kind: dualpi2, limit: 10 packets, step: 2ms}",
-            "dualpi2",
-            # The gains are 0.16 and 3.2 Hz in 256ths, 41 and 819, cut to the kernel's units.
-            [
-                *((1, 10), (2, 2**32 - 1), (3, 15000), (4, 16000), (5, 40), (6, 818)),
-                *((10, 2), (14, 1), (8, 2000)),
-            ],
-            "step_us",
-        ),
-        ("{kind: tbf, limit: 20 packets}", "pfifo", None, "limit_packets"),
-    ],
-)
-def test_each_kind_is_read_from_its_raw_attributes(queue, kind, options, setting):
-    def shown(last: int) -> str:
-        if options is None:
-            return (20 + last).to_bytes(4, "little").hex(":")
-        *others, (attribute_type, value) = options
-        return numbers(*others, (attribute_type, value + last))
-
-    wanted = port_queue(queue)
-    assert setting in queues.read_back(wanted, [tbf(), qdisc(3, kind, shown(0))])
-    with pytest.raises(ReadBackError, match=setting):
-        queues.read_back(wanted, [tbf(), qdisc(3, kind, shown(1))])
-
-
 def marking_options(threshold: int, flags: int = 9) -> str:
     parameters = struct.pack("=IIIBBBB", 0, threshold, threshold, 0, 0, 0, 1)
     return (attribute(1, parameters) + attribute(4, struct.pack("=II", flags, 15))).hex(":")
@@ -316,13 +262,6 @@ def test_sfqs_flows_and_depth_are_recorded():
     options = struct.pack("=IiIIIII", 1514, 0, 20, 4, 4, 127, 0).hex(":")
     effective = queues.read_back(wanted, [tbf(), qdisc(3, "sfq", options)])
     assert (effective["flows"], effective["depth_packets"]) == (4, 127)
-
-
-def test_kinds_that_the_kernel_lacks_are_named():
-    needed = queues.kinds(port_queue("{kind: red, limit: 64KB}", delay="1us"))
-    assert needed == {"netem", "tbf", "red"}
-    with pytest.raises(FeatureMissingError, match="netem, red"):
-        queues.require_kinds(needed, {"tbf": True, "red": False})
 
 
 def test_a_clock_offset_is_drawn_by_seed_and_port():

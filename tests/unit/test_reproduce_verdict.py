@@ -8,15 +8,13 @@ from scipy.stats import brunnermunzel, mannwhitneyu
 
 from outcast.analysis import statistics
 from outcast.analysis.statistics import Interval
-from outcast.reproduce import measures, result, runs, together
+from outcast.reproduce import measures, result, together
 from outcast.reproduce.claims import BoundClaim, Claim, Measure, NoWorseClaim, OrderClaim, SizeClaim
-from outcast.reproduce.recipe import Point, Recipe, load_all
+from outcast.reproduce.recipe import Point, Recipe
 from outcast.reproduce.state import State
 from outcast.reproduce.verdict import Verdict, decide, judge, overall, p_of_half
 from outcast.whatif import futures
-from scripts import reproduction_summary
 
-RECIPES = load_all()
 RATIO = Measure(kind="outcast_ratio")
 
 
@@ -596,19 +594,6 @@ def test_every_stored_seed_is_judged():
         assert judged.note == ""
 
 
-def test_a_verdict_names_its_noise():
-    made = result_of((0.001, Verdict.REPRODUCED)).model_copy(update={"noise": "hosts-2011"})
-    assert together.rows([made])[0].verdict_text == "reproduced under hosts-2011"
-    computed = made.model_copy(update={"noise": "none"})
-    assert together.rows([computed])[0].verdict_text == "reproduced"
-
-
-def test_in_real_time_a_row_has_the_machine_s_own_noise():
-    planned = runs.planned_runs(load_all()["W4"], "quick", runs.REAL_TIME)
-    made = {run.experiment for run in planned if run.experiment}
-    assert {(run.engine, run.noise.profile) for run in made} == {("realtime", "exact")}
-
-
 def test_a_row_whose_claims_agree_and_contradict_is_mixed():
     agrees, contradicts = (0.0001, Verdict.REPRODUCED), (0.0001, Verdict.CONTRADICTED)
     for claims, word in (
@@ -619,21 +604,6 @@ def test_a_row_whose_claims_agree_and_contradict_is_mixed():
     ):
         made = result_of(*claims).model_copy(update={"noise": "none"})
         assert together.rows([made])[0].verdict_text == word
-
-
-def test_what_holds_is_said_at_a_glance():
-    yes, no = (0.0001, Verdict.REPRODUCED), (0.0001, Verdict.CONTRADICTED)
-    size, unsure = (0.0001, Verdict.OTHER_SIZE), (0.9, Verdict.INCONCLUSIVE)
-    rows = {"P1": (yes,), "P2": (yes, size), "P3": (yes, no), "P4": (yes, unsure), "P5": (yes,)}
-    # A direction that is not decided does not hold at another size.
-    rows["P6"] = (unsure, size)
-    made = [
-        result_of(*claims).model_copy(update={"id": name, "noise": "none"})
-        for name, claims in {**rows, "F1": (no,)}.items()
-    ]
-    tally, *lines = reproduction_summary.glance(together.rows(made), {"P5"})
-    assert tally.startswith("6 rows of sources have 10 claims: 5 reproduced, ")
-    assert [line.rpartition(": ")[2] for line in lines] == ["P1", "P2", "P3", "P4, P5, P6"]
 
 
 def test_values_at_the_floor_are_called_censored():
