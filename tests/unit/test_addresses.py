@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from outcast import experiment
 from outcast.emulation.network import transport
 from outcast.emulation.traffic import capture
-from outcast.errors import ConfigError, FeatureMissingError
+from outcast.errors import FeatureMissingError
 from outcast.plan.addresses import ipv4_of, ipv6_of
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -72,33 +72,6 @@ def test_hosts_of_programs_have_a_probe_for_each_family(tmp_path):
         plan = planned(tmp_path, f"addressing={addressing}", flows=[], programs=[program])
         assert {packet.src for packet in plan.path_probes()} == sources
     assert plan.host_of["fd00::a00:2"] == plan.host_of["10.0.0.2"] == "h2"
-
-
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        (["flows.0.addressing=ipv6"], "flows.0.addressing: ipv6, but hosts have addressing: ipv4"),
-        (["addressing=ipv6", "flows.1.addressing=ipv4"], "flows.1.addressing: ipv4, but"),
-        (
-            [
-                "addressing=ipv6",
-                "workloads=[{kind: constant_rate, from: h2, rate: 1mbit, addressing: ipv4}]",
-            ],
-            "workloads.0.addressing: ipv4, but hosts have addressing: ipv6",
-        ),
-        (
-            ["addressing=ipv6", "workloads=[{kind: constant_rate, from: h2, rate: 1mbit}]"],
-            "workloads.0: h2 sends packets of up to 1518 B",
-        ),
-        (
-            ["addressing=both", "links.overrides=[{between: [s1, s2], mtu: 1000}]"],
-            "links: a link takes 1000 B; IPv6 needs 1280 B or more",
-        ),
-    ],
-)
-def test_what_cannot_be_addressed_is_refused(tmp_path, settings, why):
-    with pytest.raises(ConfigError, match=why):
-        planned(tmp_path, *settings)
 
 
 def test_a_kernel_without_ipv6_is_refused(tmp_path, monkeypatch):

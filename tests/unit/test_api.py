@@ -102,19 +102,6 @@ def test_the_import_loads_nothing():
     assert loaded & {"matplotlib", "numpy", "polars", "pydantic", "rich", "yaml"} == set()
 
 
-def test_results_are_read_without_mininet(finished):
-    code = (
-        "import sys\n"
-        "for name in ('mininet', 'topologies'): sys.modules[name] = None\n"
-        "import outcast\n"
-        f"run = outcast.open_run({str(finished)!r})\n"
-        "run.figure('goodput'); run.table('packets')\n"
-        "outcast.open_sweep, outcast.join_captures\n"
-        "print(run.summary.name)"
-    )
-    assert python(code).strip() == "golden"
-
-
 def test_an_experiment_with_overrides():
     experiment = outcast.load(
         str(FIG3C), {"flows.1.hosts": 6, "seed": np.int64(4), "analysis.windows": ("100ms",)}
@@ -200,36 +187,3 @@ def test_a_sweep_from_the_experiment_to_its_table(faked):
         opened.run("x")
     with pytest.raises(outcast.ConfigError, match="holds a sweep already"):
         outcast.run_sweep(outcast.load(FIG3C), {"seed": [1]}, directory=faked / "s")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"values": {"queue.limit": "16KB"}}, "allowed is a list of one value or more"),
-        ({"values": {"queue.limit": ["huge"]}}, "'huge' is not a queue limit"),
-        ({"values": {"qeue": [1]}}, "unknown key"),
-        ({"values": {"seed": [1]}, "repetitions": 2}, "allowed is one of the two"),
-        ({"values": {"seed": [1]}, "repetitions": 0}, "override repetitions: "),
-        ({"values": {"seed": [1]}, "jobs": 0}, "jobs: 0; allowed is a whole number"),
-    ],
-)
-def test_a_wrong_sweep_is_refused(faked, arguments, said):
-    with pytest.raises(outcast.ConfigError, match=said) as caught:
-        outcast.run_sweep(outcast.load(FIG3C), directory=faked / "s", **arguments)
-    assert "\n" not in str(caught.value)
-    assert not (faked / "s").exists()
-
-
-def test_captures_are_joined_as_the_verb_joins_them(finished):
-    captures = finished / "captures"
-    join = outcast.join_captures(
-        inputs={port: captures / f"{port}.in.pcap" for port in ("s1-eth2", "s1-eth3")},
-        outputs={"s1-eth1": str(captures / "s1-eth1.out.pcap")},
-    )
-    assert join.tables == ["blackouts", "packets", "queue"]
-    packets = outcast.open_run(finished).table("packets")
-    columns = ["t_in", "t_out", "queue_bytes"]
-    assert join.table("packets").select(columns).equals(packets.select(columns))
-    assert repr(join).startswith(f"Join({packets.height} packets in: ")
-    with pytest.raises(outcast.InputError, match=r"table packet: .*did you mean 'packets'"):
-        join.table("packet")

@@ -31,11 +31,6 @@ def compared(*graded: Graded) -> list[Graded]:
     return chosen(graded, range(len(graded)))
 
 
-def test_two_that_have_nothing_in_common():
-    both = handed("ana", captures=("a",), why="one"), handed("ben", captures=("b",), why="two")
-    assert compared(*both) == list(both)
-
-
 def test_of_a_students_submissions_the_best_counts_and_of_equal_ones_the_first():
     bad, first, second = compared(
         handed("ana", "bad", verdict="rejected"), handed("ana", "first"), handed("ana", "second")

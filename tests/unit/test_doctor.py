@@ -126,16 +126,3 @@ def test_the_guests_kernel_is_asked_for_all_that_it_is_built_with():
     assert {*doctor.CONGESTION_CONTROLS} <= {*check.CONGESTION_CONTROLS}
     # A qdisc that a queue kind uses is asked for by the kind.
     assert not check.QDISCS.keys() & doctor.QDISCS.keys()
-
-
-def test_a_damaged_guest_is_none(kernel, root):
-    kernel.program.write_bytes(b"FLE")
-    (root.folder / "program").write_text("y", encoding="utf-8")
-    diagnosis = doctor.diagnose(kernel, root=root)
-    assert not diagnosis.engines["virtual"]
-    features = features_of(diagnosis)
-    for name in ("kernel", "root"):
-        finding = features[f"virtual engine's {name}"]
-        assert not finding.present
-        assert "damaged" in finding.detail
-        assert "scripts/guest/build --again" in finding.remedy

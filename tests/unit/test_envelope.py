@@ -1,7 +1,5 @@
 """The tested envelope: each bound is what some case of tests/physics/ reaches."""
 
-from pathlib import Path
-
 import pytest
 
 import configs
@@ -52,10 +50,3 @@ def test_real_time_has_a_bound_of_its_own():
     assert told(engine="realtime") == []
     (line,) = told("links.rate=1gbit", engine="realtime")
     assert line.startswith("a path of 1gbit is faster than what two free cores carried in real")
-
-
-def test_no_configuration_that_we_ship_lies_outside():
-    folder = Path(configs.__file__).parent
-    for path in sorted(folder.rglob("*.yaml")):
-        whole = outcast.load(path)
-        assert envelope_warnings(whole, make_plan(whole), "virtual") == [], path

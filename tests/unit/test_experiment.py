@@ -71,25 +71,6 @@ def test_a_mistake_is_blamed_on_who_made_it(overrides, begins, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("override", "meant"),
-    [
-        ("queue.limt=3KB", "limit"),
-        ("transprt={}", "transport"),
-        ("flows.0.host=1", "hosts"),
-        ("queue.kind=tfb", "tbf"),
-        ("queue.kind=RED", "red"),
-        ("routing.kind=spanning-tree", "spanning_tree"),
-        ("engine=virtal", "virtual"),
-        ("links.layers={edge-agregation: {rate: 1gbit}}", "edge-aggregation"),
-        ("workloads=[{kind: poisson, load: 0.1, sizes: websearch}]", "web-search"),
-    ],
-)
-def test_what_was_probably_meant_is_suggested(override, meant):
-    with pytest.raises(ConfigError, match=f"; did you mean '{meant}'\\?$"):
-        experiment.load(FIG3C, [override])
-
-
-@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("", "a mapping of keys is needed"),

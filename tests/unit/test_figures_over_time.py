@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from outcast.analysis import analyze
 from outcast.records.run import Run
 from outcast.records.sender_tables import write_sender_table
-from outcast.records.summary import ChangeSummary, SynchronisationSummary
+from outcast.records.summary import ChangeSummary
 from outcast.view import sender_series
 from outcast.view.figures import goodput, link, senders
 from outcast.view.figures.style import legend_below
@@ -36,21 +36,6 @@ def with_flows(run: Run, flows: int) -> Run:
 def legend(figure: Figure) -> list[str]:
     legend_below(figure)
     return [text.get_text() for text in figure.legends[0].get_texts()]
-
-
-def test_round_trips_of_the_classes(run, sampled):
-    figure = senders.rtt_over_time(run)
-    (axes,) = figure.axes
-    lone, many = axes.lines
-    assert set(np.asarray(lone.get_ydata()).tolist()) == {1.0}
-    assert set(np.asarray(many.get_ydata()).tolist()) == {np.mean(np.arange(2, 14))}
-    band = axes.collections[0].get_paths()[0].vertices
-    assert (band[:, 1].min(), band[:, 1].max()) == (2, 13)
-    assert legend(figure) == [
-        "2-hop (cubic), 1 flow",
-        "3-hop (cubic): mean, least and most of 12 flows",
-    ]
-    assert "smoothed" in figure.get_suptitle()
 
 
 def test_captured_round_trips_go_before_sampled_ones(run, sampled):
@@ -87,17 +72,6 @@ def test_a_time_without_round_trips_is_a_gap(run):
     assert np.asarray(dots.get_xdata()).tolist() == pytest.approx(drawn)
 
 
-def test_windows_of_each_flow_or_of_many_each_class(run, sampled):
-    figure = senders.windows_over_time(run)
-    assert len(figure.axes[0].lines) == 2
-    found = SynchronisationSummary(flows=2, samples=8, mean=0.25, min=0.25, max=0.25)
-    two = with_flows(run, 2)
-    two = with_records(two, summary=run.summary.model_copy(update={"synchronisation": found}))
-    figure = senders.windows_over_time(two)
-    assert legend(figure) == ["h2 #0, 2-hop (cubic)", "h3 #1, 3-hop (cubic)"]
-    assert figure.get_suptitle().endswith("correlation 0.25")
-
-
 def test_windows_are_exact_where_the_kernel_recorded_them(run, sampled):
     # Flow 0 has one segment for a tenth of the run, and then eleven; flow 1 always four.
     steps = pl.DataFrame(
@@ -131,21 +105,6 @@ def test_windows_are_exact_where_the_kernel_recorded_them(run, sampled):
     assert "from every acknowledgement" in figure.get_suptitle()
     lone, many = (np.asarray(line.get_ydata()) for line in figure.axes[0].lines)
     assert (set(many), lone[0], lone[-1]) == ({4}, 1, 11)
-
-
-def test_timeouts_by_count_and_time(run):
-    classes = {
-        label: part.model_copy(update={"timeouts_seen": 99, "halted_s": 0.004 * int(label[0])})
-        for label, part in run.summary.groups["hops"].items()
-    }
-    groups = {**run.summary.groups, "hops": classes}
-    run = with_records(run, summary=run.summary.model_copy(update={"groups": groups}))
-    figure = senders.timeouts_by_class(run)
-    left, right = figure.axes
-    # The kernel counted two timeouts at every host.
-    assert [bar.get_height() for bar in left.patches] == [2, 2]
-    percent = [100 * 0.008 / 0.08, 100 * 0.012 / 12 / 0.08]
-    assert [bar.get_height() for bar in right.patches] == pytest.approx(percent)
 
 
 def test_fairness_over_windows_and_the_changes(run):

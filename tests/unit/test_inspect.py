@@ -3,10 +3,7 @@
 import csv
 import io
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,21 +88,6 @@ def test_the_printed_trace(table, show):
     heads = ["source", "destination", "ingress", "came in (ms)", "result", "egress", "left (ms)"]
     assert lines[0].split() == " ".join(heads).split()
     assert [" ".join(line.split()) for line in lines[1:]] == TRACE.splitlines()
-
-
-def test_a_name_that_the_locale_has_no_letters_for(table, show):
-    folder = table.with_name("ü")
-    folder.mkdir()
-    shutil.copy(table, folder)
-    program = "from outcast.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "inspect", str(folder / table.name)],
-        env={**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == show(table)
 
 
 def test_filters(table, show):

@@ -202,26 +202,6 @@ def test_fragments_that_are_passed_on_are_packets(tmp_path):
     assert not any("fragments" in text for text in result.remarks)
 
 
-def test_pings_of_several_hosts_behind_a_nat(tmp_path):
-    """All have one address outside; each ping's identifier tells whose it is."""
-    router = Router(*masquerade(5))
-    for number in range(80):
-        for place, host in enumerate((*CLIENTS, CLIENTS[0])):
-            at_ns = number * 300_000 + place * 90_000
-            echo = ICMP(type=8, id=7 + place // 2, seq=number) / Raw(b"x" * 56)
-            packet = IP(src=host, dst=SERVER, id=number * 3 + 100 * place, ttl=64) / echo
-            lost = number == 30 + place
-            router.send(at_ns, packet, lost=lost)
-            if not lost:
-                answer = IP(src=SERVER, dst=host, id=number * 3 + place, ttl=64)
-                reply = ICMP(type=0, id=7 + place // 2, seq=number) / Raw(b"x" * 56)
-                router.send(at_ns + 40_000, answer / reply, back=True)
-    result = router.join(tmp_path)
-    assert router.faults(result) == []
-    assert result.joined.counts.dropped == 3
-    assert any("addresses are translated between them (NAT)" in line for line in result.remarks)
-
-
 # --- what nothing joins is named
 
 

@@ -100,13 +100,6 @@ def test_every_place_takes_them(overrides, expected):
     assert limit(*overrides) == expected
 
 
-def test_a_host_can_have_such_a_queue():
-    whole, plan = planned(
-        "links.overrides=[{from: h2, to: s1, rate: 10mbit, queue: {kind: tbf, limit: 5ms}}]"
-    )
-    assert str(ports.host_queue(whole, plan, "h2").queue.limits["limit"]) == "6152B"
-
-
 def test_an_event_sets_such_a_limit_at_the_rate_in_force():
     change = "events=[{at: 100ms, from: s1, to: h1, rate: 20mbit, limit: 5ms}]"
     *_, last = events.changes(*planned(change))

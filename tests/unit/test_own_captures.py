@@ -382,16 +382,6 @@ def tcp_frame(
 FRAME = raw(ETHERNET / IP(src="10.0.0.2", dst="10.0.0.1") / UDP(sport=1, dport=2) / Raw(b"x" * 500))
 
 
-def test_fractions_of_a_second_above_one_are_told(tmp_path):
-    content = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
-    for fraction in (999_999, 1_000_000):
-        content += struct.pack("<IIII", 1, fraction, len(FRAME), len(FRAME)) + FRAME
-    (tmp_path / "a").write_bytes(content)
-    capture = read_capture("p", tmp_path / "a")
-    assert capture.columns.stamp_ns.tolist() == [1_999_999_000, 2_000_000_000]
-    assert "1 of 2 packets have a fraction of a second that is" in capture.remarks[0]
-
-
 def test_a_simple_packet_block_among_others(tmp_path):
     simple = block(3, struct.pack("<I", len(FRAME)) + FRAME)
     (tmp_path / "a").write_bytes(section(["eth0"], [(5, 0, FRAME)]) + simple)

@@ -173,24 +173,6 @@ def test_a_run_directory_has_the_sources(source, tmp_path):
     assert own_modules.copy_sources(experiment.load(FIG3C), run) == experiment.load(FIG3C)
 
 
-@pytest.mark.parametrize(
-    ("modules", "why"),
-    [
-        (["a b.c"], "'a b.c': allowed is a C file whose name"),
-        (["mine.h"], "'mine.h': allowed is a C file"),
-        (["x/tcp_mine.c", "y/tcp_mine.c"], "two files give the module tcp_mine"),
-        (["tcp_mine.c", "tcp-mine.c"], "two files give the module tcp_mine"),
-        ([3], "modules.0"),
-        ([{"path": "x.c", "parameters": {"a b": 1}}], "parameters.a b"),
-        ([{"path": "x.c", "parameters": {"a": "1 b=2"}}], "parameters.a"),
-        ([{"path": "x.c", "parameter": {}}], "unknown key; .*did you mean 'parameters'"),
-    ],
-)
-def test_what_no_module_can_be(modules, why):
-    with pytest.raises(ConfigError, match=why):
-        of(*modules)
-
-
 @pytest.fixture
 def shown(tmp_path) -> Path:
     folder = tmp_path / "module"

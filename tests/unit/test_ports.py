@@ -125,28 +125,7 @@ def test_a_paced_senders_port_has_fq_and_no_other():
             assert lines[-1].endswith(" pacing")
 
 
-MARKING = "{kind: ecn_threshold, limit: 64KB, threshold: 20KB}"
 STOCK, SEEN = (f"{{kind: red, limit: 64KB, idle: {idle}}}" for idle in ("stock", "seen"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ([f"queue={SEEN}", f"queues=[{{at: e0_0-eth2, queue: {MARKING}}}]"], "stock for ecn_thr"),
-        (
-            [f"queue={SEEN}", f"queues=[{{at: bottleneck, queue: {STOCK}}}]"],
-            "stock for red at e0_0",
-        ),
-        (
-            [f"queue={MARKING}", f"links.overrides=[{{from: h0_0_3, to: e0_0, queue: {SEEN}}}]"],
-            "and stock for ecn_threshold at .*, but a kernel has one value for all red queues",
-        ),
-    ],
-)
-def test_one_kernel_has_one_idle_for_all_red_queues(settings, said):
-    with pytest.raises(ConfigError, match=f"queue.idle: .*{said}"):
-        resolved(*settings)
-    resolved(*(text.replace("idle: seen", "idle: stock") for text in settings))
 
 
 def test_of_several_exceptions_the_last_that_fits_counts():

@@ -1,19 +1,13 @@
 """Senders' own ports that keep the studied queue empty: told before a run, over a grid of rates."""
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-import outcast
-from outcast.errors import OutcastError
 from outcast.experiment import load
 from outcast.plan.make import make_plan
 from outcast.plan.sender_ports import HELD, held_at_senders
-
-ROOT = Path(__file__).parents[2]
 
 
 def told(tmp_path: Path, **keys: object) -> list[str]:
@@ -101,39 +95,3 @@ def test_another_port_that_comes_first(tmp_path):
     assert told(tmp_path, **keys) == []
     (line,) = told(tmp_path, **{**keys, "flows": [{"from": "3-hop", "hosts": 1}]})
     assert line.startswith(HELD)
-
-
-REST = {
-    "name": "block",
-    "queue": {"kind": "pfifo", "limit": "20 packets"},
-    "duration": "1s",
-    "links": {"rate": "1gbit"},
-}
-
-
-def documented(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Our configurations: files, and blocks of the pages."""
-    for path in (*(ROOT / "configs").rglob("*.yaml"), *(ROOT / "examples").rglob("*.yaml")):
-        yield str(path.relative_to(ROOT)), path
-    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
-        for at, block in enumerate(re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)):
-            path = folder / f"{page.stem}-{at}.yaml"
-            tree = yaml.safe_load(block)
-            if isinstance(tree, dict) and "topology" in tree:
-                path.write_text(yaml.safe_dump(REST | tree))
-                yield f"{page.relative_to(ROOT)}, block {at}", path
-
-
-def test_no_configuration_of_ours_has_it(tmp_path):
-    looked_at, found = 0, {}
-    for name, path in documented(tmp_path):
-        try:
-            experiment = outcast.load(path)
-            plan = make_plan(experiment)
-        except OutcastError:  # A part of a configuration, or one that needs a file.
-            continue
-        looked_at += 1
-        if lines := held_at_senders(experiment, plan):
-            found[name] = lines
-    assert not found
-    assert looked_at > 75

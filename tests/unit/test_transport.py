@@ -152,21 +152,6 @@ def test_a_connection_has_the_ecn_that_both_ends_have():
     assert plan_transport.negotiated_ecn("accurate", "accurate") == "accurate"
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "setting"),
-    [
-        ({"sack": True}, {"sack": False}, "sack"),
-        ({"ecn": True}, {"ecn": False}, "ecn"),
-        ({"min_rto": "2ms"}, {"min_rto": "10ms"}, "min_rto"),
-        ({"pacing": "fq"}, {"pacing": "internal"}, "pacing: fq"),
-    ],
-)
-def test_groups_of_one_host_that_disagree_are_refused(one, other, setting):
-    flows = [Sent("h2", Transport.model_validate(each)) for each in (one, other)]
-    with pytest.raises(ConfigError, match=f"groups that differ in {setting} have flows of h2"):
-        plan_transport.of_hosts(Transport(), flows)
-
-
 def test_what_is_left_out_is_left_to_the_kernel():
     written = transport.sysctls(Transport())
     assert not written.keys() & {*transport.RECORDED_SYSCTLS, "ipv4/tcp_pacing_ss_ratio"}
@@ -200,20 +185,6 @@ def test_the_eras_tcp_is_sysctls_and_metrics_of_the_route():
         ("ipv4/tcp_recovery", "1"),
     }
     assert transport.route_metrics(modern) == {"quickack": 0}
-
-
-@pytest.mark.parametrize(
-    ("keys", "reason"),
-    [
-        ({"pacing_ratio": {}}, "pacing_ratio: nothing is paced"),
-        ({"sack": False, "tail_loss_probe": True}, "the kernel probes only with sack: true"),
-        ({"initial_window": 0}, "initial_window"),
-        ({"small_queue": "2GB"}, "small_queue"),
-    ],
-)
-def test_keys_of_the_era_that_do_not_fit(keys, reason):
-    with pytest.raises(ValueError, match=reason):
-        Transport.model_validate(keys)
 
 
 def test_a_metric_that_does_not_take_is_an_error():

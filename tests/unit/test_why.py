@@ -6,7 +6,6 @@ import pytest
 from outcast import __version__
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace.senders import read_traced
-from outcast.errors import InputError
 from outcast.records.counters import Counters, HostCounters, LinkTotals
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory, write_record
@@ -125,15 +124,6 @@ def test_the_overview(run):
     ]
 
 
-def test_an_overview_of_nothing(tmp_path):
-    """The counters' drop is no event, so it has its row."""
-    directory = analysed_run(tmp_path / "run", DURATION_NS, 9, 400)
-    calm = traced(directory, EVENTS[:1])
-    _, again, _, waits, drops = "\n".join(why.overview(calm, "table")).split("\n\n")
-    assert [part.splitlines()[1:] for part in (again, waits)] == [["  none"], ["  none"]]
-    assert len(drops.splitlines()) == 3
-
-
 def test_the_chains_of_a_flow(run):
     lines = [" ".join(line.split()) for line in why.chains(run, 0, "table")]
     assert lines[1:] == [
@@ -145,12 +135,6 @@ def test_the_chains_of_a_flow(run):
     assert len([*why.chains(run, 0, "table")]) == 5
     *_, last = why.chains(run, 0, "table", whole=True)
     assert last.split() == ["27.000000", "9100", "s1-eth1", *"------"]
-
-
-def test_what_is_no_run_has_nothing_to_trace(tmp_path):
-    with pytest.raises(InputError, match=r"no manifest\.json") as refused:
-        list(why.overview(Run(tmp_path), "table"))
-    assert "outcast trace" not in str(refused.value)
 
 
 def test_an_answer_to_a_ping_was_not_lost(run):
