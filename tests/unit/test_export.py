@@ -237,33 +237,6 @@ def test_packets_are_found_though_the_clock_was_off_and_drifted(run, tmp_path):
         export.find(PortFiles("s1-eth3", "in", path), moved)
 
 
-ROW = {
-    **{"verdict": "dropped", "egress": "a", "ingress": "b", "t_in": 1_000, "t_out": None},
-    **{"queue_bytes": 15_140, "queue_packets": 10, "limit_bytes": 16_384, "limit_packets": None},
-    **{"chain_drops": 6, "drop": 3, "blackout": 57, "note": ""},
-}
-HELD = "dropped at a: queue held 15,140 of 16,384 bytes"
-ALONE = {"limit_bytes": None, "drop": None, "blackout": None, "chain_drops": None}
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({}, f"{HELD}; blackout 57, drop 3 of 6"),
-        ({"blackout": None}, f"{HELD}; drop 3 of 6 in a row"),
-        ({"blackout": None, "chain_drops": 1, "drop": 1}, HELD),
-        (ALONE | {"limit_packets": 12}, "dropped at a: queue held 10 of 12 packets"),
-        (ALONE, "dropped at a: queue held 15,140 bytes"),
-        (ALONE | {"queue_bytes": None}, "dropped at a"),
-        (ALONE | {"queue_bytes": None, "egress": None}, "dropped"),
-        ({"verdict": "forwarded", "t_out": 12_346_000}, "forwarded after 12,345.0 us to a"),
-        ({"verdict": "unknown", "note": "in flight"}, "fate unknown: in flight"),
-    ],
-)
-def test_comments(changes, text):
-    assert export.comment(ROW | changes, left=False) == text
-
-
 @pytest.mark.parametrize(
     ("source", "file", "status", "said"),
     [

@@ -134,12 +134,6 @@ def test_programs_are_named_by_their_sources_and_their_compiler(kept, tmp_path, 
     assert helpers.key("one") != key
 
 
-def test_programs_that_were_changed_are_removed(kept, tmp_path):
-    (kept / in_c.STREAM.name).write_bytes(b"strean")
-    assert helpers.find("one", tmp_path) is None
-    assert not kept.exists()
-
-
 def test_ready_programs_are_taken_and_others_compiled(tmp_path, monkeypatch):
     class Compiles:
         argv: Sequence[str] = ()

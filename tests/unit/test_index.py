@@ -168,12 +168,6 @@ def test_a_stored_result_has_the_present_remarks_and_verdicts_of_its_recipe(tmp_
     assert {claim.verdict for claim in result.claims[1:]} == {None}
 
 
-@pytest.fixture
-def as_made(monkeypatch) -> None:
-    """The stored verdicts stay: these results have no values to judge anew."""
-    monkeypatch.setattr(docs, "judged_anew", lambda _recipe, result: result)
-
-
 def test_results_of_two_states_are_not_shown_on_one_page_and_not_stored(tmp_path, verb):
     for name, code in (("P3", "c0de"), ("P4", "0ther")):
         store(tmp_path, name, state=STATE.model_copy(update={"code": code}))
@@ -184,22 +178,3 @@ def test_results_of_two_states_are_not_shown_on_one_page_and_not_stored(tmp_path
     with pytest.raises(ConfigError, match="P3 is of"):
         docs.write([tmp_path], tmp_path / "docs")
     assert not {"index.html", "docs"} & {path.name for path in tmp_path.iterdir()}
-
-
-@pytest.mark.usefixtures("as_made")
-def test_a_row_that_ran_under_named_profiles_only_is_shown(tmp_path, report):
-    stored = {profile: store(tmp_path, "P3", profile=profile) for profile in ("exact", "jitter")}
-    text = report(tmp_path)
-    assert {"P3-exact", "P3-jitter"} <= set(check(text).ids)
-    assert "".join(rows(text, "All rows")).count('href="#P3-') == 2
-    # So does the page in the documentation, each with its own picture.
-    for profile, folder in stored.items():
-        (folder / reproduce.FIGURE).write_text(profile)
-    told = docs.write([tmp_path], tmp_path / "docs").read_text(encoding="utf-8")
-    told += (tmp_path / "docs/reproduction-p.md").read_text(encoding="utf-8")
-    for profile in ("exact", "jitter"):
-        assert f"[P3, {profile}](reproduction-p.md#p3-{profile})" in told
-        assert f"## P3-{profile}\n" in told
-        assert f"images/reproduction/P3@{profile}.png" in told
-        picture = tmp_path / f"docs/images/reproduction/P3@{profile}.png"
-        assert picture.read_text() == profile

@@ -3,7 +3,6 @@
 import pytest
 
 import configs
-from outcast.errors import ConfigError
 from outcast.experiment import load
 from outcast.sweep.render import Axis, Labels
 
@@ -32,17 +31,3 @@ def labels(more: str = "") -> Labels:
 def test_an_axis_has_the_unit_and_the_ticks_the_numbers(key, values, axis):
     label, ticks, amounts = axis
     assert labels().axis(key, values) == Axis(label, tuple(ticks), amounts)
-
-
-@pytest.mark.parametrize(
-    ("label", "problem"),
-    [
-        ("{queue.size: buffer}", "labels: queue.size is not swept; swept are queue.limit"),
-        ('{queue.limit: ""}', "at least 1 character"),
-        ('{queue.limit: "a\\nb"}', "labels: queue.limit: allowed are printable characters"),
-        ("[buffer]", "labels"),
-    ],
-)
-def test_labels_that_fit_no_key_are_refused(label, problem):
-    with pytest.raises(ConfigError, match=problem):
-        labels(f", labels: {label}")

@@ -11,12 +11,9 @@ from outcast.analysis.measure.kernel_counts import (
     FlowSpan,
     limit_warnings,
     limits,
-    memory_warnings,
     slow_warnings,
 )
 from outcast.analysis.run_summary import idle_warnings
-from outcast.records.counters import HostCounters
-from outcast.records.port_summaries import LossSummary, PortLosses
 from outcast.records.summary import LimitSummary
 from outcast.view import listings
 
@@ -195,27 +192,6 @@ def test_an_idle_bottleneck_is_warned_of_only_if_flows_have_data():
         assert idle_warnings("s1-eth1", share, False, parts, None, None, {}) == []
 
 
-def test_why_a_bottleneck_was_idle_is_what_is_known():
-    full = {"0": summary()}
-    port = PortLosses(node="s2", neighbour="s1", packets=10, lost={"queue": 7}, elsewhere=7)
-    lost = LossSummary(
-        total=7, bottleneck=0, elsewhere=7, causes={"queue": 7}, ports={"s2-eth1": port}
-    )
-    port = port.model_copy(update={"lost": {"link": 7}})
-    of_link = lost.model_copy(update={"causes": {"link": 7}, "ports": {"s1-eth1": port}})
-    slow = ("s2-eth1", 0.97)
-    answers = {"h1-eth0": 0.1, "s2-eth1": 0.998}
-    for losses, before, busy, why in (
-        (lost, None, {}, "packets waited and were lost elsewhere: s2-eth1 7 (queue)"),
-        (of_link, None, {}, "by their own settings, which keeps windows small: s1-eth1 7 (link)"),
-        (lost, slow, {}, "; packets waited at s2-eth1, which was busy for 97% of the time"),
-        (lost, slow, answers, "waited at s2-eth1, which was busy for 100% of the time"),
-        (None, None, {"s2-eth1": 0.8}, "windows, or a queue elsewhere, held them back"),
-    ):
-        (line,) = idle_warnings("s1-eth1", 0.2, False, full, losses, before, busy)
-        assert line.endswith(why)
-
-
 @pytest.mark.parametrize(
     ("kind", "of_nominal", "rate_bps", "is_slow"),
     [
@@ -251,12 +227,6 @@ def test_a_share_that_is_at_least_so_much_is_marked():
     assert limited["0"].at_least
     assert limited["0"].send_buffer == pytest.approx(0.4)
     assert listings._send_buffer(0.4, at_least=True) == ">= 40.0%"
-
-
-def test_a_lack_of_memory_for_tcp_is_told():
-    short = HostCounters(before={}, after={"TcpExtTCPMemoryPressures": 5})
-    (line,) = memory_warnings({"h1": HostCounters(before={}, after={}), "h2": short})
-    assert line.startswith("TCP lacked memory at h2, so the kernel cut windows")
 
 
 def test_a_queue_that_was_not_used_is_told_though_its_port_was_busy():

@@ -11,8 +11,7 @@ from outcast.analysis.measure.fairness import FlowRates
 from outcast.records.run import Run
 from outcast.reproduce import claims, intervals, measures, recipe, result
 from outcast.reproduce.claims import Measure
-from outcast.view.summary_words import stationarity_sentence
-from tests.golden.run_directory import analysed_run, with_records
+from tests.golden.run_directory import analysed_run
 
 DURATION_NS = 80_000_000
 BIN_NS = 1_000_000
@@ -91,49 +90,6 @@ def test_a_run_whose_shares_drift_is_not_stationary(run):
     settled = with_shares(run, started + noise)
     assert intervals.is_stationary(settled, "all_active") is False
     assert intervals.is_stationary(settled, "second_half") is True
-
-
-def test_a_run_that_is_not_in_steady_state_says_what_changed(run):
-    def told(seen: Run, stationary: bool) -> str:
-        update = {"stationary": stationary, "start_s": 0.02, "end_s": 0.08}
-        return stationarity_sentence(
-            with_records(seen, summary=seen.summary.model_copy(update=update))
-        )
-
-    rising = with_shares(run, np.linspace(0.2, 0.6, BINS))
-    assert told(rising, False) == (
-        "not in steady state from 0.02 to 0.08 s: the 2-hop flows' share of the goodput rises "
-        "(docs/steady-state.md; analysis.from cuts a start)"
-    )
-    doubtful = "steady state doubtful from 0.02 to 0.08 s: Jain's index falls from "
-    assert told(rising, True).startswith(doubtful)
-    falling = with_shares(run, np.linspace(0.6, 0.2, BINS))
-    assert "share of the goodput falls" in told(falling, False)
-    # A summary of another version may know more than the table tells.
-    flat = with_shares(run, 0.3 + np.random.default_rng(5).normal(0, 0.02, BINS))
-    assert "the division of the link changes" in told(flat, False)
-    assert "no trend found from 0.02 to 0.08 s: tested is each flow's share" in told(flat, True)
-    none = of_flow(flat, run.manifest.flows[0].flow, np.zeros(BINS))
-    assert f"flow {run.manifest.flows[0].flow} got nothing" in told(none, False)
-
-
-def test_what_changed_has_the_names_of_its_groups(run):
-    flows = run.manifest.flows
-    rates = FlowRates(
-        tuple(flow.flow for flow in flows),
-        np.array([np.linspace(2, 8, 40) if flow.hops == 2 else np.full(40, 5.0) for flow in flows]),
-        intervals.Span(0, 40),
-    )
-
-    def told(near: str | None, far: str | None) -> str | None:
-        named = [
-            flow.model_copy(update={"name": near if flow.hops == 2 else far}) for flow in flows
-        ]
-        return fairness.change(rates, named)
-
-    assert told("here", None) == "the share of here in the goodput rises"
-    by_hops = "the 2-hop flows' share of the goodput rises"
-    assert {told("all", "all"), told(None, "there")} == {by_hops}
 
 
 def test_a_flow_alone_has_goodput_and_no_share(run):

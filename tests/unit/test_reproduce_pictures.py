@@ -100,22 +100,6 @@ def test_a_row_under_two_profiles_has_a_place_for_each():
     ]
 
 
-def test_drops_are_named_by_class_and_not_by_port(analysed):
-    run = Run(analysed)
-    ports = [port for record in run.manifest.bottlenecks for port in record.ingress]
-    for name in ("P10", "P12"):
-        figure, chosen = Figure(), RECIPES[name]
-        PICTURES[chosen.picture.kind](figure, chosen, {chosen.points[0].label: [run]})
-        words = " ".join(
-            text
-            for axes in figure.axes
-            for text in (axes.get_title(), *(tick.get_text() for tick in axes.get_yticklabels()))
-        )
-        assert not any(port in words for port in ports)
-    labels = [tick.get_text() for tick in figure.axes[-1].get_yticklabels()]
-    assert "output" in labels or len(figure.axes) == 1
-
-
 def test_own_findings_are_drawn_with_a_panel_for_each_place(monkeypatch):
     figure = drawn("F1", [0.5, 1.0, 2.0], monkeypatch)
     places = dict.fromkeys(point.series for point in RECIPES["F1"].points)

@@ -32,20 +32,6 @@ workloads:
   - {kind: constant_rate, from: h3, to: h4, rate: 10mbit, datagram: 1400B, dscp: af11}
   - {kind: incast, to: h4, senders: 1, block: 20KB, rounds: 2, dscp: 11}
 """
-DRR = """{kind: drr, limit: 80 packets, classes: [
-  {name: gold, dscp: ef, quantum: 3028B}, {name: rest}]}
-flows:
-  - {name: gold, from: h1, to: h4, dscp: ef}
-  - {name: bulk, from: h2, to: h4}
-"""
-HTB = """{kind: htb_classes, limit: 80 packets, classes: [
-  {name: gold, dscp: ef, rate: 60mbit}, {name: silver, dscp: 12, rate: 10mbit, ceil: 15mbit},
-  {name: rest, rate: 10mbit}]}
-flows:
-  - {name: gold, from: h1, to: h4, dscp: ef}
-  - {name: silver, from: h2, to: h4, dscp: af12}
-  - {name: bulk, from: h3, to: h4}
-"""
 
 
 def run(folder: Path, queue: str, duration: str, addressing: str = "ipv4") -> Run:
@@ -95,23 +81,6 @@ def test_an_urgent_class_has_the_link_and_the_rest_what_it_leaves(tmp_path, addr
         one for _, one in sorted(code_points(found.path / "captures/s1-eth4.out.pcap").items())
     ]
     assert sorted(map(sorted, points)) == [[0], [10], [11], [46]]
-
-
-def test_drr_parts_the_link_by_its_quanta(tmp_path):
-    found = run(tmp_path, DRR, "2s")
-    gold, bulk = (goodput_mbps(found, flow, 0.5, 2) for flow in (0, 1))
-    assert gold / bulk == pytest.approx(2, rel=0.03)
-    assert gold + bulk == pytest.approx(RATE_MBPS * PAYLOAD_SHARE, rel=0.03)
-    assert found.trusted
-
-
-def test_htb_gives_rates_and_lends_up_to_the_ceiling(tmp_path):
-    found = run(tmp_path, HTB, "2s")
-    # Silver is at its ceiling. Of the 15 Mbps left, equal quanta borrow the same.
-    expected = [67.5, 15, 17.5]
-    measured = [goodput_mbps(found, flow, 0.5, 2) for flow in range(3)]
-    assert measured == pytest.approx([rate * PAYLOAD_SHARE for rate in expected], rel=0.05)
-    assert found.trusted
 
 
 VOICE = """{kind: prio, limit: 60 packets, classes: [{name: voice, dscp: ef}, {name: rest}]}
