@@ -50,47 +50,6 @@ def filters(*points: tuple[int, int], rest: int) -> list[str]:
     return [*lines, every]
 
 
-HTB_CLASS = "class add dev s1-eth1 parent 3:fff classid 3:{} htb rate {}bit ceil {} prio {} "
-
-
-@pytest.mark.parametrize(
-    ("queue", "lines"),
-    [
-        (
-            PRIO,
-            [
-                "qdisc replace dev s1-eth1 parent 2:1 handle 3: prio bands 2 priomap" + " 1" * 16,
-                *filters((46, 1), (8, 1), rest=2),
-            ],
-        ),
-        (
-            DRR,
-            [
-                "qdisc replace dev s1-eth1 parent 2:1 handle 3: drr ",
-                "class add dev s1-eth1 parent 3: classid 3:1 drr quantum 3000",
-                "class add dev s1-eth1 parent 3: classid 3:2 drr quantum 1514",
-                *filters((8, 1), rest=2),
-            ],
-        ),
-        (
-            HTB,
-            [
-                "qdisc replace dev s1-eth1 parent 2:1 handle 3: htb default 1",
-                "class add dev s1-eth1 parent 3: classid 3:fff htb rate 100000000000bit "
-                "quantum 1514",
-                HTB_CLASS.format(1, 20_000_000, "40000000bit", 0)
-                + "quantum 1514 burst 1600 cburst 1600 overhead 24 mpu 84",
-                HTB_CLASS.format(2, 30_000_000, "100000000000bit", 1)
-                + "quantum 2000 burst 1600 cburst 1600 overhead 24 mpu 84",
-                *filters((34, 2), rest=1),
-            ],
-        ),
-    ],
-)
-def test_what_tc_is_told(queue, lines):
-    assert queues.commands(port_queue(queue)) == lines
-
-
 def test_each_class_has_a_queue_of_its_own(monkeypatch):
     asked: list[tuple[str, int, int, bytes]] = []
 

@@ -111,53 +111,46 @@ def said(*lines: str) -> str:
     return "".join(f"echo '{line}'; " for line in lines)
 
 
+PANIC = "Kernel panic - not syncing: "
+SAID = said(init.SAID_LINE, "x: loading out-of-tree module taints kernel.", "x: no", "x: never")
+REFUSED = f"{init.REFUSED_LINE}: x.ko: "
+
+
 @pytest.mark.parametrize(
     ("script", "cause"),
     [
+        (said(f"{PANIC}Out of memory", "trace") + "kill -ABRT $$", f"panicked: {PANIC}Out of"),
         (
-            "echo 'Kernel panic - not syncing: Out of memory'; echo trace; kill -ABRT $$",
-            "the guest: its kernel panicked: Kernel panic - not syncing: Out of memory",
-        ),
-        (
-            said("Modules linked in: tcp_mine(O)", "RIP: 0033:[<00007f>]")
-            + said("RIP: 0033:mine_acked+0x2/0xaf0 [tcp_mine]")
-            + said("Kernel panic - not syncing: Kernel mode fault at addr 0x1")
+            said("RIP: 0033:[<00007f>]", "RIP: 0033:mine_acked+0x2/0xaf0 [tcp_mine]", PANIC + "x")
             + "kill -ABRT $$",
-            "the guest: its kernel panicked: Kernel panic - not syncing: Kernel mode fault at addr "
-            "0x1, in mine_acked+0x2/0xaf0 [tcp_mine]",
+            f"{PANIC}x, in mine_acked+0x2/0xaf0 [tcp_mine]",
         ),
         (
-            said("boots", init.SAID_LINE, "x: loading out-of-tree module taints kernel.", "x: no")
-            + said("x: never", f"{init.REFUSED_LINE}: x.ko: File exists", f"{init.EXIT_LINE} 126"),
-            "the guest's kernel refused the module x.ko: File exists; the kernel says: x: no | "
-            "x: never",
+            said("boots") + SAID + said(f"{REFUSED}File exists", f"{init.EXIT_LINE} 126"),
+            "refused the module x.ko: File exists; the kernel says: x: no | x: never",
         ),
-        (
-            said(init.SAID_LINE, f"{init.REFUSED_LINE}: x.ko: Exec format error")
-            + said(f"{init.EXIT_LINE} 126"),
-            "the guest's kernel refused the module x.ko: Exec format error",
-        ),
+        (said(f"{REFUSED}Exec format error", f"{init.EXIT_LINE} 126"), "x.ko: Exec format error"),
         ("echo last words; kill -KILL $$", "the guest's kernel was killed by signal 9 (SIGKILL)"),
         ("exit 3", "the guest's kernel: exit status 3"),
         ("echo last words; exit 3", "the guest's kernel: exit status 3; its last line: last words"),
         (
-            "echo 'setup_physmem - mapping 9 bytes of memory at 0x6 failed - errno = -12'; exit 1",
-            "the guest's kernel: setup_physmem - mapping 9 bytes of memory at 0x6 failed: "
-            "Cannot allocate memory",
+            said("setup_physmem - mapping 9 bytes of memory at 0x6 failed - errno = -12")
+            + "exit 1",
+            "mapping 9 bytes of memory at 0x6 failed: Cannot allocate memory",
         ),
         (
             said("Bus error - the host /dev/shm or /tmp mount likely just ran out of space")
-            + said("Kernel panic - not syncing: Kernel mode signal 7")
+            + said(f"{PANIC}Kernel mode signal 7")
             + "kill -ABRT $$",
-            "the guest's kernel: Bus error - the host /dev/shm or /tmp mount likely just ran out "
-            "of space; its kernel panicked: Kernel panic - not syncing: Kernel mode signal 7",
+            f"just ran out of space; its kernel panicked: {PANIC}Kernel mode signal 7",
         ),
     ],
 )
 def test_why_a_guest_ended_is_said_in_one_line(script, cause, tmp_path):
     with pytest.raises(GuestError) as raised:
         boot(tmp_path, f"exec >&2; {script}")
-    assert str(raised.value) == cause
+    assert cause in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_the_boot_directory_has_the_modules(tmp_path):

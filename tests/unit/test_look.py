@@ -7,7 +7,6 @@ from PIL import Image
 
 import outcast
 from outcast.view import figures
-from outcast.view.figures import style
 from tests.golden.run_directory import analysed_run
 from tests.unit.test_sweep_results import make_sweep
 
@@ -21,15 +20,6 @@ def run(tmp_path_factory) -> outcast.Run:
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory) -> outcast.Sweep:
     return outcast.open_sweep(make_sweep(tmp_path_factory.mktemp("look") / "sweep"))
-
-
-@pytest.mark.parametrize("kind", style.FORMATS)
-def test_the_same_figure_gives_the_same_file_without_a_date(run, kind, tmp_path):
-    files = [style.save(run.figure("drops"), tmp_path / f"{n}.{kind}") for n in range(2)]
-    one, other = (file.read_bytes() for file in files)
-    assert one == other
-    for word in (b"CreationDate", b"dc:date", b"Matplotlib", b"matplotlib v"):
-        assert word not in one
 
 
 def test_the_verb_draws_runs_and_sweeps(run, sweep, tmp_path, verb):

@@ -57,51 +57,6 @@ def bfifo(limit_bytes: int) -> Shown:
     return qdisc(3, "bfifo", raw)
 
 
-@pytest.mark.parametrize(
-    ("queue", "lines"),
-    [
-        (
-            "{kind: htb, limit: 11 packets, burst: 2000B}",
-            [
-                "qdisc replace dev s1-eth1 root handle 2: htb default 1",
-                "class replace dev s1-eth1 parent 2: classid 2:1 htb rate 100000000bit "
-                "ceil 100000000bit burst 2000 cburst 2000 quantum 1514 overhead 24 mpu 84",
-            ],
-        ),
-        *(
-            (f"{{kind: {keys}}}", [f"qdisc replace dev s1-eth1 parent 2:1 handle 3: {told}"])
-            for keys, told in (
-                (
-                    "red, limit: 64KB",
-                    "red limit 65536 min 7570 max 22710 avpkt 1514 burst 48 probability 0.1 "
-                    "bandwidth 100000000bit",
-                ),
-                ("sfq, limit: 11 packets", "sfq limit 11 divisor 4 perturb 0"),
-                ("fq, limit: 9 packets", "fq limit 9 flow_limit 100 quantum 3028 nopacing"),
-                (
-                    "codel, limit: 100 packets, target: 100us, interval: 1ms",
-                    "codel limit 100 target 100us interval 1000us noecn",
-                ),
-                (
-                    "fq_codel, limit: 100 packets, flows: 64, ecn: true",
-                    "fq_codel limit 100 flows 64 quantum 1514 target 5000us interval 100000us ecn",
-                ),
-                (
-                    "pie, limit: 100 packets, target: 200us, update: 1ms",
-                    "pie limit 100 target 200us tupdate 1000us alpha 2 beta 20 noecn",
-                ),
-                (
-                    "cake, limit: 1MB, rtt: 2ms, isolation: triple-isolate",
-                    "cake unlimited besteffort triple-isolate raw rtt 2000us memlimit 1048576",
-                ),
-            )
-        ),
-    ],
-)
-def test_what_tc_is_told(queue, lines):
-    assert queues.commands(port_queue(queue))[-len(lines) :] == lines
-
-
 @pytest.fixture
 def asked(monkeypatch) -> list[tuple[str, int, int, str]]:
     """What rtnetlink is asked for: kind, parent, major handle and options in hexadecimal."""

@@ -1,6 +1,5 @@
 """Routers and their subnets, and ways that a configuration chooses."""
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,14 +7,13 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from controllers import entries, routes
-from controllers.graph import GraphError, loads
+from controllers import entries
 from outcast import experiment
 from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.network import forwarding
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.networks import resolve
-from outcast.plan import stored, subnets
+from outcast.plan import subnets
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
 
@@ -103,15 +101,6 @@ def test_a_switch_table_has_no_router():
     assert set(entries.planned(plan.graph, plan.routes)) == {"s1", "s2"}
 
 
-def test_a_stored_plan_has_routers_and_ways(tmp_path):
-    plan = plan_of()
-    (tmp_path / "plan.json").write_text(stored.dumps(plan))
-    again = stored.read_plan(tmp_path / "plan.json")
-    for node in (*plan.hosts, *plan.routers):
-        assert list(again.subnets.routes(node)) == list(plan.subnets.routes(node))
-    assert again.path("h3", "h1") == list(plan.flows[0].return_path)
-
-
 @pytest.mark.parametrize(
     ("nodes", "edges", "reason"),
     [
@@ -186,14 +175,6 @@ def test_mininet_files_name_routers_by_kind(tmp_path):
     (tmp_path / "own.yaml").write_text(EXAMPLE.read_text())
     with pytest.raises(ConfigError, match="r1: kind='rooter': allowed are host and router"):
         resolve.experiment_of(experiment.read(tmp_path / "own.yaml"))
-
-
-def test_graph_files_of_the_controller_know_routers():
-    router = {"id": "r1", "kind": "router"}
-    graph = loads(json.dumps({"nodes": [router], "edges": []}))
-    assert routes.compute(graph, "shortest").to == {"r1": {}}
-    with pytest.raises(GraphError, match="'switch', 'host' or 'router' is allowed"):
-        loads(json.dumps({"nodes": [{**router, "kind": "hub"}], "edges": []}))
 
 
 def test_a_gateway_that_the_kernel_does_not_show_is_told():
