@@ -12,6 +12,7 @@ from outcast.analysis.capture.pcap import interfaces_of
 from outcast.analysis.capture.records import MOST_COLUMNS, shown_name
 from outcast.api.joins import join_captures
 from outcast.cli import invoke as outcast
+from tests.unit.test_own_captures import section
 
 NODES = ["n" * 300, r"$\frac{$", "a\x01b\x1b[31m", "a\u202eb", "<script>alert(1)</script>"]
 EXPERIMENT = """
@@ -58,12 +59,6 @@ def test_names_of_nodes_are_drawn_or_refused_by_one_line(kind, name, tmp_path, c
         assert len(line) < 300 + len(str(tmp_path))
 
 
-def _block(kind, body):
-    body += bytes(-len(body) % 4)
-    size = struct.pack("<I", len(body) + 12)
-    return struct.pack("<I", kind) + size + body + size
-
-
 def _frame(number, src, dst):
     head = struct.pack(">BBHHHBBH", 0x45, 0, 286, number, 0, 64, 17, 0)
     ends = bytes([10, 0, 0, src, 10, 0, 0, dst])
@@ -77,21 +72,14 @@ def _frame(number, src, dst):
 
 def _capture(path, names):
     """Interfaces with these names; what comes in at the first two leaves by the third."""
-    content = [_block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))]
-    for name in names:
-        text = struct.pack("<HH", 2, len(name)) + name + bytes(-len(name) % 4)
-        content.append(_block(1, struct.pack("<HHI", 1, 0, 0) + text + bytes(4)))
     seen = []
     for number in range(60):
         for src in (1, 2):
-            at_us = 1_700_000_000_000_000 + number * 1_003 + src * 7
-            seen.append((at_us, src - 1, _frame(number, src, 9)))
+            at_ns = 1_700_000_000_000_000_000 + number * 1_003_000 + src * 7_000
+            seen.append((at_ns, src - 1, _frame(number, src, 9)))
             if number % 10 != 4:
-                seen.append((at_us + 60, 2, _frame(number, src, 9)))
-    for at_us, interface, data in sorted(seen):
-        sizes = (interface, at_us >> 32, at_us & 0xFFFFFFFF, len(data), len(data))
-        content.append(_block(6, struct.pack("<5I", *sizes) + data))
-    path.write_bytes(b"".join(content))
+                seen.append((at_ns + 60_000, 2, _frame(number, src, 9)))
+    path.write_bytes(section([name.decode() for name in names], sorted(seen)))
     return path
 
 

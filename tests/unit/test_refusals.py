@@ -10,17 +10,7 @@ from outcast.errors import ConfigError
 from outcast.experiment import read
 from outcast.networks import resolve
 from outcast.plan.make import make_plan
-
-WEB = """
-name: web
-topology: {kind: linear, rivals: 3}
-links: {rate: 100mbit}
-queue: {kind: tbf, limit: 16KB}
-duration: 400ms
-programs:
-  - {name: web, host: h1, command: [python3, -m, http.server, 80], ready: {port: 80}}
-  - {name: get, host: h4, command: [curl, -s, "http://{h1}/"], start: 100ms, repeat: 20}
-"""
+from tests.unit.test_programs import BASE as WEB
 
 
 def rows() -> Iterator[tuple[str, list[str], list[str]]]:
