@@ -425,17 +425,3 @@ def test_drawings_have_words_and_controls_have_names(page):
     # The keyboard can do to the viewer whatever the mouse can.
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "To the content"
-
-
-def test_a_run_without_drops(tmp_path, open_page):
-    traffic = model.drop_tail(model.make_traffic(9, 300, load=0.2), 10**6, 10**9)
-    directory = write_run(tmp_path / "run", traffic, 20_000_000)
-    analyze(directory)
-    page = open_page(report.write(directory))
-    page.click("[data-do=longest]")
-    assert page.inner_text(".details") == (
-        "No blackout: no chain of drops while other ports got through."
-    )
-    assert "There was no blackout" in page.inner_text("#viewer")
-    assert Run(directory).summary.capture.trusted
-    assert "✓ captures and counters agree" in page.inner_text(".marks")

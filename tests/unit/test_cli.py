@@ -23,27 +23,6 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr("outcast.cli.whole.main", fail)
 
 
-def test_topo(capsys):
-    status, out, _ = run(capsys, "topo", str(CONFIGS / "linear-12.yaml"), "--all")
-    assert status == 0
-    assert "0: 2-hop  h2 s1 h1" in out
-    assert "  cubic\n" in out
-    assert "groups by hops\n  2-hop (cubic): 1 flow, base RTT " in out
-    assert "compared: 3-hop over 2-hop" in out
-    assert "bottleneck: s1-eth1, fed by s1-eth2, s1-eth3" in out
-    assert "\nnoise: exact; none\n" in out
-    config = str(CONFIGS / "fig3c.yaml")
-    _, out, _ = run(capsys, "topo", config)
-    assert "\nnoise: hosts-2011" in out
-    assert "; oscillators 100 ppm, interrupts 20,000 a second, 4,000 below 1 Gbps, switch" in out
-    _, out, _ = run(capsys, "topo", config, "--set", "noise.profile=jitter")
-    assert "\nnoise: jitter; switch latency as much as keeps packets in order\n" in out
-    # Links leave their delay to the engine, whose delay such a latency fits.
-    settings = ("--set", "engine=virtual", "--set", "noise.switch_latency=5us")
-    status, out, _ = run(capsys, "topo", str(CONFIGS / "linear-12.yaml"), *settings)
-    assert (status, "links (100mbit, delay 25us, jitter 5us, mtu 1500" in out) == (0, True)
-
-
 @pytest.mark.parametrize(
     "argv",
     [
