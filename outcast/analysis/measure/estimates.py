@@ -15,7 +15,6 @@ from outcast.analysis.compiled import Bool
 from outcast.analysis.join.clocks import Clocks
 from outcast.analysis.join.doubts import MOST_SHARE, late_text
 from outcast.analysis.join.join import Joined, Verdict
-from outcast.analysis.join.service import unseen_at_once
 from outcast.analysis.measure.drop_causes import Relation, has_room
 from outcast.analysis.measure.latency import LEAST_BUSY, Latency
 from outcast.analysis.measure.queue import Queue
@@ -311,10 +310,7 @@ def estimate(
     rate = rate if rate is not None and rate.is_steady else None
     if relation is not Relation.FULL or (level and level.confidence < LEAST_EXPLAINED):
         level = None
-    below = level.below if level else None
-    if level and below:
-        below += unseen_at_once(joined.all_left, output, in_bytes=level.unit == "bytes")
-        below = None if joined.whole and joined.whole.untold_share[output] else below
+    level = level and level.raised(joined, output)
     return QueueEstimate(
         port=joined.outputs[output],
         rate_bps=None if rate is None else rate.bps,
@@ -322,7 +318,7 @@ def estimate(
         rate_high_bps=None if rate is None else rate.high_bps,
         limit_unit=None if level is None else level.unit,
         limit_at_least=None if level is None else level.at_least,
-        limit_below=below,
+        limit_below=None if level is None else level.below,
         limit_explains=None if level is None else level.confidence,
     )
 

@@ -85,7 +85,7 @@ def _capacity(analysis: Analysis, port: PortAnalysis, latency: int) -> CapacityS
     best = max((item for item in estimates if item), key=lambda item: item.confidence, default=None)
     if best is None:
         return None
-    queue = port.record.queue
+    best, queue = best.raised(port.joined, 0), port.record.queue
     configured, packet = queue.limit_packets, 1
     if best.unit == "bytes":
         configured, packet = queue.limit_bytes, int(port.joined.arrivals.frame_bytes.max())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.analysis.join.join import Joined, Stray, Verdict
+from outcast.analysis.join.service import unseen_at_once
 from outcast.analysis.measure.queue import (
     NOTHING_CLEARED,
     Cleared,
@@ -54,6 +55,13 @@ class Capacity:
             return None
         is_above = limit > self.at_least - packet
         return is_above and (self.below is None or limit < self.below + packet)
+
+    def raised(self, joined: Joined, output: int) -> Capacity:
+        """The same with an upper bound that has place for what can have waited unseen."""
+        if self.below is None or (joined.whole and joined.whole.untold_share[output]):
+            return replace(self, below=None)
+        unseen = unseen_at_once(joined.all_left, output, in_bytes=self.unit == "bytes")
+        return replace(self, below=self.below + unseen)
 
 
 def capacity(
