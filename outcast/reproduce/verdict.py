@@ -36,7 +36,7 @@ the recipe. A claim that compares two points has it in itself. The control chang
 
 Ratios of two points, and those of a point and its control, are compared by ranks: a few runs in
 which one side has the whole link would move a mean of logarithms anywhere. Where the seeds of a
-ratio at one point have two modes (outcast/reproduce/modes.py), the mean is no summary. Then the
+ratio at one point have two modes, the mean is no summary. Then the
 seeds that the claim accepts are counted: it is reproduced if the exact interval of their share lies
 above one half, of another size or contradicted if it lies below.
 

@@ -98,7 +98,7 @@ inside.forwarding.install = tampered
 def test_a_switch_that_never_connects_is_named(tmp_path):
     phases, message = run_with(
         """
-from outcast.emulation import controller
+from outcast.emulation.network import controller
 controller.READY_DEADLINE_S = 15.0
 real_run = inside.SystemCommands.run
 def cut(commands, argv, **options):

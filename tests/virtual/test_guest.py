@@ -397,7 +397,8 @@ def delays(a_ns: int, b_ns: int) -> str:
     lines = [LINK]
     for where, port, delay_ns in (("a", "va", a_ns), ("b", "vb", b_ns)):
         lines.append(
-            f"ip netns exec {where} python3 -c 'from outcast.emulation import netem, rtnetlink;"
+            f"ip netns exec {where} python3 -c 'from outcast.emulation.kernel import rtnetlink;"
+            " from outcast.emulation.queues import netem;"
             f' rtnetlink.replace_qdisc("{port}", "netem", major=1, options='
             f"netem.options(delay_ns={delay_ns}, limit_packets=1000))'"
         )
