@@ -40,6 +40,7 @@ from outcast.analysis.join.doubts import Found
 from outcast.analysis.join.join import Joined, count
 from outcast.analysis.join.packets import grouped
 from outcast.analysis.join.service import Whole
+from outcast.analysis.measure.flows import MOUSE_SHARE, mice_warnings
 from outcast.analysis.measure.program_flows import LEAST_DATA_SHARE
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.segments import paint, unwrap
@@ -65,7 +66,7 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
     joined = found.joined
     traffic = _traffic(joined)
     numbers = store.flow_numbers(joined)
-    flows = _flows(joined, numbers, traffic.t_start_ns)
+    flows, mice = _flows(joined, numbers, traffic.t_start_ns)
     parts = [_of_output(joined, output) for output in range(len(joined.outputs))]
     outputs = sorted(
         (part for part in parts if len(part.arrivals) or len(part.departures)),
@@ -80,7 +81,7 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
         bottlenecks=[_bottleneck(part, request) for part in outputs],
         clocks=list(found.clocks),
         estimates=list(found.estimates),
-        warnings=list(found.remarks),
+        warnings=[*mice_warnings(mice), *found.remarks],
         bin_ns=_bin_ns(traffic.duration_ns),
     )
     ports = [
@@ -129,10 +130,10 @@ def _bin_ns(duration_ns: int) -> int:
     return width
 
 
-def _flows(joined: Joined, numbers: Sequence[int], start_ns: int) -> list[FlowRecord]:
-    """Every flow that carries data, and not only acknowledgements or short requests.
+def _flows(joined: Joined, numbers: Sequence[int], start_ns: int) -> tuple[list[FlowRecord], ...]:
+    """Every flow that carries data, and the mice, which came with too little payload for one.
 
-    It carries at least a tenth of the payload that came in of its opposite direction.
+    A flow has at least a tenth of the payload that came in of its opposite direction.
     """
     arrivals = joined.arrivals
     count, ports = len(joined.flows), len(joined.inputs)
@@ -172,7 +173,11 @@ def _flows(joined: Joined, numbers: Sequence[int], start_ns: int) -> list[FlowRe
         for row, key in enumerate(joined.flows)
         if is_data[row] and key.protocol in (TCP, UDP)
     ]
-    return sorted(records, key=lambda record: record.flow)
+    records.sort(key=lambda record: record.flow)
+    came = dict(zip(numbers, payload.tolist(), strict=True))
+    least = MOUSE_SHARE * sum(came[record.flow] for record in records) / max(1, len(records))
+    flows = [record for record in records if came[record.flow] >= least]
+    return flows, [record for record in records if came[record.flow] < least]
 
 
 def _bottleneck(part: Joined, request: JoinRequest) -> BottleneckRecord:

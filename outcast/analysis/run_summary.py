@@ -30,6 +30,7 @@ from outcast.analysis.measure.flows import (
     flow_bytes,
     flow_measures,
     holder,
+    mice,
     mice_warnings,
     tcp_of_flow,
     unfinished_warnings,
@@ -93,6 +94,7 @@ def warnings(
     measured = ", ".join(port.record.egress for port in analysis.ports)
     duration_s = analysis.manifest.traffic.duration_ns / 1e9
     is_whole = not (analysis.is_asked or analysis.all_active)
+    small = mice(analysis)
     return [
         *loss_warnings(losses, measured, "" if is_whole else f" from 0 to {duration_s:g} s"),
         *limit_warnings(limited),
@@ -105,7 +107,7 @@ def warnings(
         ),
         *_idle(analysis, queues, limited, losses),
         *unfinished_warnings(analysis),
-        *mice_warnings(analysis),
+        *mice_warnings([flow for flow in analysis.manifest.flows if flow.flow in small]),
         *copied_warnings(analysis),
         *_apart(analysis),
         *_of_windows(analysis),

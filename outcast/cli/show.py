@@ -30,4 +30,4 @@ def command(directory: Path, **flags: bool) -> None:
         elif wanted:
             console.print(tables.rest(run, wanted))
         else:
-            console.print(tables.screen(run), "", tables.sentences(run), sep="\n")
+            console.print(tables.screen(run, alone=False), "", tables.sentences(run), sep="\n")

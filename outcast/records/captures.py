@@ -114,7 +114,7 @@ class CapturesManifest(handed_in.Versioned):
     """From the first packet with payload to the last one."""
     flows: list[FlowRecord]
     """Every flow of TCP or UDP that carries data; the direction of its acknowledgements, or of its
-    requests, is none."""
+    requests, is none. Mice are left out."""
     bottlenecks: list[BottleneckRecord]
     """Every output, the one with the most drops first."""
     clocks: list[ClockEstimate] = Field(default_factory=list)
@@ -141,16 +141,12 @@ class CapturesManifest(handed_in.Versioned):
     effective: ClassVar[dict[str, Any]] = {}
     wall_s: ClassVar[dict[str, float]] = {}
     captures: ClassVar[list[CaptureRecord]] = []
+    unplanned_flows: ClassVar[list[FlowRecord]] = []
 
     @property
     def planned_flows(self) -> list[FlowRecord]:
         """All flows."""
         return self.flows
-
-    @property
-    def unplanned_flows(self) -> list[FlowRecord]:
-        """The flows of which some may be control connections: all that are compared."""
-        return self.compared_flows
 
     @property
     def compared_flows(self) -> list[FlowRecord]:

@@ -300,12 +300,16 @@ def read_record(
 ) -> _Model:
     """Reads a record of a run.
 
-    Raises InputError if it cannot be read. If it is missing, the error has the hint.
+    Raises InputError if it cannot be read. If it is missing, the error says what is there instead.
     """
     try:
         return handed_in.read_model(path, model)
     except FileNotFoundError:
-        raise InputError(f"{path.parent}: no {path.name}; {hint}") from None
+        folder = path.parent
+        found = f"no {path.name}; {hint}" if folder.exists() else "there is no such folder"
+        if (folder / "sweep.yaml").exists():
+            found = f"is a sweep; `outcast results {folder}` shows it"
+        raise InputError(f"{folder}: {found}") from None
 
 
 def write_record(path: Path, record: BaseModel) -> None:

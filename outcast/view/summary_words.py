@@ -69,7 +69,8 @@ def headline(run: Run) -> str:
         if compared := _comparison(summary):
             parts += [compared, fair, f"{total} in all"]
         else:
-            parts += [f"{counted(len(run.manifest.flows), 'flow')} got {total} in all", fair]
+            counts = sum(group.summary.flows for group in run.groups)
+            parts += [f"{counted(counts, 'flow')} got {total} in all", fair]
     results = [workload_result(part) for part in (summary.completions or {}).values()]
     results += [
         f"{name}: {counted(part.executions, 'execution')}, {part.failures} failed"
@@ -118,12 +119,16 @@ def checks(run: Run) -> list[tuple[str, str, str]]:
     else:
         agreed = ("✓", "captures and counters agree", f"{drops} in the whole capture")
     found = [agreed, *([(*_steady(run)[:2], "")] if run.summary.classes else [])]
-    # Where most were lost elsewhere, a warning says so.
     losses = run.summary.losses
-    if losses is not None and 0 < losses.elsewhere <= losses.bottleneck:
+    if losses and losses.elsewhere and not _mostly_elsewhere(losses):
         lost = f"{counted(losses.elsewhere, 'packet')} lost elsewhere{run.summary.whole_run}"
         found.append(("?", lost, ""))
     return found
+
+
+def _mostly_elsewhere(losses: LossSummary) -> bool:
+    """Whether a warning says what was lost elsewhere."""
+    return losses.elsewhere > losses.bottleneck
 
 
 def doubts(run: Run) -> list[str]:
@@ -131,7 +136,7 @@ def doubts(run: Run) -> list[str]:
     losses = run.summary.losses
     return [
         *([stationarity_sentence(run)] if run.summary.classes else []),
-        *([loss_sentence(run.summary, losses)] if losses is not None else []),
+        *([loss_sentence(run.summary, losses)] if losses and not _mostly_elsewhere(losses) else []),
         *([draw] if (draw := draw_sentence(run)) else []),
     ]
 
@@ -213,12 +218,6 @@ def loss_sentence(summary: Summary, losses: LossSummary) -> str:
         return f"{count}, all {where_all}"
     queues = f"the {len(summary.queue)} queues studied" if several else "the bottleneck's queue"
     return f"{count}, {losses.elsewhere:,} of them elsewhere than in {queues}: {where(losses)}"
-
-
-def marks_sentence(summary: Summary) -> str:
-    """Returns how many packets each output marked with ECN; empty if none was marked."""
-    marked = [f"{port} {part.marks:,}" for port, part in summary.queue.items() if part.marks]
-    return f"marked with ECN: {', '.join(marked)} packets" if marked else ""
 
 
 def utilisation_sentence(summary: Summary) -> str:
@@ -313,7 +312,7 @@ _WORDS = {
     "slow-port": "while packets waited, it sent",
     "other-limit": "its drops show room",
     "unfinished": "when the duration ended",
-    "mice": "^mice:",
+    "mice": "^left out are mice",
     "copies": "deliver packets of .* twice",
     "apart": "shares, ratios and Jain's index",
     "windows": r"^(analysis\.)?windows",

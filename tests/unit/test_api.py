@@ -143,10 +143,17 @@ def test_a_run_inside_of_a_running_event_loop(golden):
 
 def test_a_run_that_is_none_is_refused_at_once(tmp_path):
     (tmp_path / "elsewhere").symlink_to("/")
-    for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(outcast.InputError, match=r"no manifest\.json; a folder that"):
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "sweep.yaml").touch()
+    with pytest.raises(outcast.InputError, match="is a sweep; `outcast results "):
+        outcast.open_run(tmp_path / "sweep")
+    for path, why in (
+        (tmp_path, r"no manifest\.json; a folder that"),
+        (tmp_path / "none", "there is no such folder"),
+    ):
+        with pytest.raises(outcast.InputError, match=why):
             outcast.open_run(path)
-        with pytest.raises(outcast.InputError, match=r"no manifest\.json; a folder that"):
+        with pytest.raises(outcast.InputError, match=why):
             outcast.analyze(path)
         with pytest.raises(outcast.InputError, match=r"no sweep\.yaml; a folder that"):
             outcast.open_sweep(path)

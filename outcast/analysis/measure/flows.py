@@ -21,6 +21,7 @@ from outcast.analysis.measure.queue import queueing_ns
 from outcast.analysis.measure.segments import bytes_between
 from outcast.analysis.measure.tcp import untimed_ns
 from outcast.analysis.run_analysis import Analysis, Interval, active
+from outcast.errors import some_of
 from outcast.plan.grouping import Comparison, controls
 from outcast.records.captures import AnyManifest
 from outcast.records.flows import FlowRecord
@@ -125,21 +126,13 @@ def active_seconds(analysis: Analysis, record: FlowRecord, interval: Interval) -
     return active(analysis, record).cut(interval).seconds or interval.seconds
 
 
-def mice_warnings(analysis: Analysis) -> list[str]:
+def mice_warnings(flows: Sequence[FlowRecord]) -> list[str]:
     """A line on the mice, with the rule; empty without mice."""
-    flows = mice(analysis)
     if not flows:
         return []
-    ends = [
-        f"{record.src}:{record.sport} to {record.dst}:{record.dport}"
-        for record in analysis.manifest.flows
-        if record.flow in flows
-    ]
-    more = f" and {len(ends) - 3} more" if len(ends) > 3 else ""
-    return [
-        f"mice: {', '.join(ends[:3])}{more} got less than {MOUSE_SHARE:.0%} of the mean flow's "
-        "goodput. Means of flows and Jain's index leave them out"
-    ]
+    ends = [f"{flow.src}:{flow.sport} to {flow.dst}:{flow.dport}" for flow in flows]
+    rule = f"less than {MOUSE_SHARE:.0%} of the mean flow's bytes"
+    return [f"left out are mice, with {rule}: {some_of(ends)}"]
 
 
 def _goodput_of(records: Sequence[FlowRecord], goodput_bps: Mapping[int, float]) -> dict[str, Any]:

@@ -39,14 +39,18 @@ TABLES: Mapping[str, tuple[Callable[[Run, str], Listing | None], ...]] = {
 """What each option of `outcast show` prints."""
 
 
-def screen(run: Run, *, notes_shown: bool = False) -> RenderableType:
+def screen(run: Run, *, notes_shown: bool = False, alone: bool = True) -> RenderableType:
     """The result in at most 22 lines of 80 columns, of whatever kind the run is.
 
-    With `notes_shown` it leaves out the warnings told before the traffic. Raises InputError.
+    With `notes_shown` it leaves out the warnings told before the traffic. Unless `alone` it leaves
+    to `sentences` all that those say. Raises InputError.
     """
     found = textwrap.wrap(words.headline(run), _WIDTH)
     lines = [Text(line, style="bold") for line in found[:_MOST_OF_HEADLINE]]
-    lines += [*_checks(run), *_warnings(run, notes_shown=notes_shown)]
+    lines += _checks(run)
+    if alone:
+        lines += [Text(draw)] if (draw := words.draw_sentence(run)) else []
+        lines += _warnings(run, notes_shown=notes_shown)
     tables = listings.shown(run, "run", listings.SCREEN)
     room = _MOST_LINES - 2 - len(lines) - sum(1 + table.head_lines for table in tables)
     while len(tables) > 1 and room < _LEAST_ROWS * len(tables):
@@ -76,7 +80,7 @@ def _heading(run: Run) -> Text:
 
 
 def _checks(run: Run) -> Iterator[Text]:
-    """What was checked, each with its mark, and that one run is one draw."""
+    """What was checked, each with its mark."""
     line = Text()
     for mark, *texts in words.checks(run):
         text = ": ".join(filter(None, texts))
@@ -85,8 +89,6 @@ def _checks(run: Run) -> Iterator[Text]:
             line = Text()
         line.append("; " if line else "").append(f"{mark} ", style=_STYLES[mark]).append(text)
     yield line
-    if draw := words.draw_sentence(run):
-        yield Text(draw)
 
 
 def _warnings(run: Run, *, notes_shown: bool) -> Iterator[Text]:
@@ -103,8 +105,8 @@ def _warnings(run: Run, *, notes_shown: bool) -> Iterator[Text]:
         yield Text(f"! {counted(len(lines) - _MOST_WARNINGS, 'more warning')}", style="yellow")
 
 
-def rest(run: Run, wanted: Collection[str]) -> RenderableType:
-    """The tables that options of `outcast show` name, with what is said of them."""
+def rest(run: Run, wanted: Collection[str], *, alone: bool = True) -> RenderableType:
+    """The tables that options of `outcast show` name, with the losses in words if `alone`."""
     summary = run.summary
     parts: list[RenderableType] = []
     for name, tables in TABLES.items():
@@ -114,19 +116,17 @@ def rest(run: Run, wanted: Collection[str]) -> RenderableType:
             parts += [Text(table.title, style="bold"), forms.listing(table)]
             parts += [Text(f"  {text}", style="dim") for text in table.remarks]
             parts.append("")
-        if name == "losses":
+        if name == "losses" and alone:
             losses = summary.losses
             none = "captures tell no losses of other places"
             parts.append(Text(none if losses is None else words.loss_sentence(summary, losses)))
-        if name == "ports":
-            said = (words.marks_sentence(summary), words.utilisation_sentence(summary))
-            parts += [Text(text) for text in said if text]
     return Group(*parts)
 
 
 def everything(run: Run) -> RenderableType:
     """The screen, what else is said of the run, and all tables."""
-    return Group(screen(run), "", sentences(run), "", rest(run, TABLES))
+    parts = (screen(run, alone=False), "", sentences(run), "", rest(run, TABLES, alone=False))
+    return Group(*parts)
 
 
 def sentences(run: Run) -> RenderableType:
@@ -135,7 +135,7 @@ def sentences(run: Run) -> RenderableType:
     lines += [f"at {moment.t_s:.7g} s {moment.text}" for moment in moments(run)]
     lines += trace_sentences(run)
     lines += [f"disagree: {reason}" for reason in run.summary.capture.reasons]
-    lines += [f"{words.word_of(text)}: {text}" for text in run.summary.warnings]
+    lines += [f"! {words.word_of(text)}: {text}" for text in run.summary.warnings]
     return Group(*map(Text, lines))
 
 
