@@ -15,7 +15,7 @@ import polars as pl
 from outcast import quantities
 from outcast.analysis import statistics
 from outcast.analysis.statistics import Interval, Kind
-from outcast.errors import ConfigError, did_you_mean
+from outcast.errors import ConfigError, did_you_mean, some_of
 from outcast.records.summary import SHARES
 from outcast.sweep.dataset import Dataset, is_compared
 
@@ -340,19 +340,19 @@ def _text(value: Any) -> str:
 
 
 def _column(frame: pl.DataFrame, key: str, option: str) -> pl.Series:
-    if key not in frame.columns and (median := re.sub(r"\bmedian$", "p50", key)) in frame.columns:
-        key = median
-    if key not in frame.columns:
-        raise ConfigError(f"{option} {key}: there is no such column; {_columns_like(frame, key)}")
-    return frame[key]
+    other = re.sub(r"\bmedian$", "p50", re.sub(r"^groups\.hops\.(\d+)-hop", r"classes.\1", key))
+    if found := [name for name in (key, other) if name in frame.columns]:
+        return frame[found[0]]
+    raise ConfigError(f"{option} {key}: there is no such column; {_columns_like(frame, other)}")
 
 
 def _columns_like(frame: pl.DataFrame, key: str) -> str:
-    """Suggests columns in place of `key`: the nearest one, those with its last word, or any."""
+    """Suggests of the columns that share most words with `key` the nearest one, or some."""
     every = f"--columns lists all {len(frame.columns)}"
-    if meant := did_you_mean(key, frame.columns):
+    words = {*re.split(r"[._]", key)}
+    shared = {name: len(words.intersection(re.split(r"[._]", name))) for name in frame.columns}
+    most = max(shared.values())
+    near = [name for name, count in shared.items() if count == most]
+    if meant := did_you_mean(key, near):
         return f"{every}{meant}"
-    word = re.split(r"[._]", key)[-1]
-    similar = [name for name in frame.columns if word in re.split(r"[._]", name)]
-    names = ", ".join((similar or frame.columns)[:_MOST_COLUMNS_NAMED])
-    return f"{'similar' if similar else 'allowed'} are {names}; {every}"
+    return f"{'similar' if most else 'allowed'} are {some_of(near, _MOST_COLUMNS_NAMED)}; {every}"

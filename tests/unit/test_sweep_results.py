@@ -121,6 +121,7 @@ def test_keys_that_are_swept_together_are_not_pooled(tmp_path, capsys):
     [
         ("ratio", "similar are outcast_ratio; --columns lists all"),
         ("outcast_ratoi", "did you mean 'outcast_ratio'?"),
+        ("groups.hops.2-hop.mean_goodput", "did you mean 'classes.2.mean_goodput_bps'?"),
         ("zebra", "allowed are run, repetition, seed, queue.limit,"),
     ],
 )
