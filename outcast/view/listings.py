@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from outcast import quantities
+from outcast.plan.addresses import with_port
 from outcast.plan.grouping import controls, title
 from outcast.quantities import Quantity
 from outcast.records.port_summaries import PortLosses
@@ -69,8 +70,9 @@ def _listing(
     if not all_rows:
         return None
     shown = all_rows[: MOST_ROWS[screen]]
+    head = named.replace(" ", "\n")
     columns = [
-        replace(column, head=named, label=named) if named and column.key == "group" else column
+        replace(column, head=head, label=named) if named and column.key == "group" else column
         for column in quantities.of(level, screen)
         if any(quantities.at(row, column.key) is not None for row in shown)
     ]
@@ -138,6 +140,9 @@ def flows(run: Run, screen: str) -> Listing | None:
         used = controls([known[row["flow"]]]) if row["flow"] in known else ()
         seen = _of_senders(run, row.get("retransmissions_seen"))
         group = ", ".join(used) or "-" if by_sender else title(label, used)
+        if run.captured is not None:
+            ends = with_port(row["src"], row["sport"]), with_port(row["dst"], row["dport"])
+            row["src"] = "\nto ".join(ends)
         rows.append({**row, "flow": str(row["flow"]), "group": group, "label": label, **seen})
     return _listing(
         "Every flow",

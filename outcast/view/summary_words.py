@@ -220,17 +220,6 @@ def loss_sentence(summary: Summary, losses: LossSummary) -> str:
     return f"{count}, {losses.elsewhere:,} of them elsewhere than in {queues}: {where(losses)}"
 
 
-def utilisation_sentence(summary: Summary) -> str:
-    """How much of the rate each studied output used in the interval; empty without a rate."""
-    when = f"from {summary.start_s:g} to {summary.end_s:g} s"
-    used = [
-        f"{part.utilisation:.1%} of {port}'s rate"
-        for port, part in summary.queue.items()
-        if part.utilisation is not None
-    ]
-    return f"used {when}: {', '.join(used)}" if used else ""
-
-
 def counted_by_class(summary: Summary) -> str:
     """What captures and the kernel counted of classes in the whole run, in a sentence."""
     compared = [

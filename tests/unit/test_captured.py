@@ -200,7 +200,7 @@ def test_two_outputs(tmp_path):
     assert "an equal share" not in (tmp_path / "mine" / "report.html").read_text()
 
 
-def test_a_bridge_captured_by_plain_tcpdump(tmp_path):
+def test_a_bridge_captured_by_plain_tcpdump(tmp_path, capsys):
     """Acknowledgements are no flows, and only the output that dropped packets is drawn."""
     scene = Path(__file__).parents[1] / "golden" / "bridges" / "three"
     truth = json.loads((scene / "truth.json").read_text())
@@ -230,6 +230,10 @@ def test_a_bridge_captured_by_plain_tcpdump(tmp_path):
     before = bytes_of(tmp_path / "mine")
     assert outcast(["analyze", str(tmp_path / "mine")]) == 0
     assert bytes_of(tmp_path / "mine") == before
+    assert outcast(["show", str(tmp_path / "mine"), "--flows", "--ports"]) == 0
+    shown = capsys.readouterr().out
+    assert "to 192.168.7.3:" in shown
+    assert re.search(r"R sends 49\.\d+ Mbps", shown)
 
 
 def test_the_parts_of_a_join_add_up(tmp_path):

@@ -47,7 +47,7 @@ def values(run: Run) -> dict[str, object]:
         ],
         "fair_share": None if fair_bps is None else format_bps(fair_bps),
         "windows": _windows(run),
-        "used": words.utilisation_sentence(summary),
+        "used": any(part.utilisation is not None for part in summary.queue.values()),
         "words": _meanings(run),
         "losses": summary.losses and words.loss_sentence(summary, summary.losses),
     }

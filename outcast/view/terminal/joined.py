@@ -54,7 +54,7 @@ def parts(found: Found) -> Iterator[Table | str]:
     if counts.reordered:
         yield f"reordered {counts.reordered:,}"
     for estimate in found.estimates:
-        yield from _queue_lines(estimate)
+        yield from queue_lines(estimate)
 
 
 def _sum(what: str, whole: int, parts: Mapping[str, int]) -> str:
@@ -85,7 +85,7 @@ def _blackouts(others_through: I32) -> str:
     return "" if (others_through < 0).any() else str(int((others_through > 0).sum()))
 
 
-def _queue_lines(estimate: QueueEstimate) -> Iterator[str]:
+def queue_lines(estimate: QueueEstimate) -> Iterator[str]:
     """What is known of an output's queue; nothing if nothing is."""
     if estimate.rate_bps is not None and estimate.rate_high_bps is not None:
         error = (estimate.rate_high_bps - estimate.rate_bps) / 1e6

@@ -18,6 +18,7 @@ from outcast.view import summary_words as words
 from outcast.view.events import moments, trace_sentences
 from outcast.view.listings import Listing
 from outcast.view.terminal import forms
+from outcast.view.terminal.joined import queue_lines
 
 _MOST_WARNINGS = 4
 _MOST_OF_HEADLINE = 3
@@ -116,6 +117,8 @@ def rest(run: Run, wanted: Collection[str], *, alone: bool = True) -> Renderable
             parts += [Text(table.title, style="bold"), forms.listing(table)]
             parts += [Text(f"  {text}", style="dim") for text in table.remarks]
             parts.append("")
+        if name == "ports" and run.captured is not None:
+            parts += [Text(line) for part in run.captured.estimates for line in queue_lines(part)]
         if name == "losses" and alone:
             losses = summary.losses
             none = "captures tell no losses of other places"
