@@ -42,8 +42,9 @@ def _line(text: str) -> str:
 
 
 def _command(text: str) -> str:
-    if shlex.split(text)[:1] != ["outcast"]:
-        raise ValueError(f"{text!a}: allowed is a command of outcast")
+    program, *words = shlex.split(text) or [""]
+    if program != "outcast" or any(Path(word).is_absolute() or ".." in word for word in words):
+        raise ValueError(f"{text!a}: allowed is a command of outcast with paths of the archive")
     return _line(text)
 
 

@@ -101,8 +101,9 @@ def _keep_failed(path: Path, target: Path, error: Exception) -> None:
         text = text.replace(str(path), str(kept or target))
         return with_folder(text, kept) if kept else text
 
-    if is_full and full not in str(error):
-        raise RunError(said(f"{target}: {full}: {error}")) from error
+    if is_full:
+        came_of_it = "" if full in str(error) else f": {error}"
+        raise RunError(said(f"{target}: {full}{came_of_it}")) from error
     if isinstance(error, OutcastError):
         error.args = (said(str(error)), *error.args[1:])
     elif isinstance(error, OSError):

@@ -322,8 +322,8 @@ def drop_ranges(
             if found_empty:
                 found = "an empty queue" if is_shown else "a queue whose content nothing shows"
                 whys.append(
-                    f"{found_empty:,} of these found {found}, and nobody sent their data again: "
-                    f"something else dropped them, or {name}'s capture lacks them"
+                    f"{found_empty:,} of these found {found}, and were not sent again (UDP never "
+                    f"is): something else dropped them, or {name}'s capture lacks them"
                 )
             # Nobody sends a datagram again, so nothing shows that the output's capture lacks it.
             is_sure = least == int((repaired.is_proven & dropped & mine).sum())
