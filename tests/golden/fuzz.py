@@ -24,7 +24,7 @@ import zstandard
 from outcast.analysis.capture import records
 from outcast.analysis.capture.pcap import PortCapture, read_capture
 from outcast.analysis.join.join import join
-from outcast.errors import InputError
+from outcast.errors import InputError, UntrustedError
 from tests.golden import model
 
 SECONDS_EACH = 1.0
@@ -182,7 +182,7 @@ def check(content: bytes, folder: Path) -> None:
         try:
             join([one], [other])
             refusal = ""
-        except InputError as error:
+        except (InputError, UntrustedError) as error:
             refusal = str(error)
         assert "\n" not in refusal
     assert time.process_time() - began < SECONDS_EACH, "too slow"
