@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -325,7 +325,9 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         name=analysis.manifest.name,
         engine=analysis.manifest.engine,
         duration_s=analysis.manifest.traffic.duration_ns / 1e9,
-        interval=_covered(analysis),
+        interval="asked"
+        if analysis.is_asked
+        else ("all active" if analysis.all_active else "whole"),
         start_s=main.start_s,
         end_s=main.end_s,
         jain_index=main.jain_index,
@@ -384,12 +386,6 @@ def _groups(
     return groups, {
         str(hops): more(records) for hops, records in by_class(analysis.manifest).items()
     }
-
-
-def _covered(analysis: Analysis) -> Literal["whole", "all active", "asked"]:
-    if analysis.is_asked:
-        return "asked"
-    return "all active" if analysis.all_active else "whole"
 
 
 def _convergence(analysis: Analysis, fairness: pl.DataFrame | None) -> list[ChangeSummary]:

@@ -216,3 +216,49 @@ def test_flows_that_are_alike_are_not_guessed(tmp_path):
             router.send(number * 100_000 + 30_000 * place, packet)
     with pytest.raises(UntrustedError, match="could be of several flows that are alike"):
         router.join(tmp_path)
+
+
+# --- what the router itself sends and gets
+
+
+def own(router: Router, seed: int, kind: str, *, is_alike: bool) -> None:
+    """A host of A asks the router while the router asks the server, both in the same way.
+
+    The payloads of both are the same if `is_alike`, as those of Windows' pings are.
+    """
+    draw = random.Random(seed)
+    gaps = {name: draw.randrange(200_000, 2_000_000) for name in "AR"}
+    ends = {"A": (CLIENTS[0], "10.0.1.1"), "R": (PUBLIC, SERVER)}
+    ids = {host: draw.randrange(65536) for hosts in ends.values() for host in hosts}
+    for number in range(draw.randrange(4, 30)):
+        size = draw.randrange(20, 100)
+        for place, (name, (asks, answers)) in enumerate(ends.items()):
+            data = Raw(bytes(size) if is_alike else draw.randbytes(size))
+            for back, (src, dst) in enumerate(((asks, answers), (answers, asks))):
+                upper = ICMP(type=0 if back else 8, id=77 + place, seq=number)
+                if kind != "ping":
+                    ports = {"sport": 123, "dport": 123}
+                    upper = UDP(**ports, **({"chksum": 0} if kind == "udp" else {}))
+                ids[src] += 1 + place
+                packet = IP(src=src, dst=dst, id=ids[src] % 65536, ttl=64) / upper / data
+                at_ns = number * gaps[name] + 11 * place + 20_007 * back + 500_003
+                router.seen[name].append((at_ns, packet))
+
+
+OWN = [
+    (hop, kind, is_alike)
+    for hop in ("none", "masquerade", "both ends")
+    for kind in ("ping", "udp", "udp with checksum")
+    for is_alike in (False, True)
+]
+# Where no IP id is kept, only payloads tell.
+OWN += [("nat without ids", kind, False) for kind in ("ping", "udp with checksum")]
+
+
+@pytest.mark.parametrize(("seed", "case"), list(enumerate(OWN)))
+def test_what_the_router_asks_is_not_what_it_is_asked(seed, case, tmp_path):
+    hop, kind, is_alike = case
+    router = Router(unchanged, unchanged) if hop == "none" else Router(*changes(hop, seed))
+    traffic(router, seed, server=VIRTUAL if hop == "both ends" else SERVER)
+    own(router, seed, kind, is_alike=is_alike)
+    assert router.faults(router.join(tmp_path)) == []

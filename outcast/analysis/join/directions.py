@@ -90,7 +90,9 @@ def tell(
     """
     with ThreadPoolExecutor(max_workers=2) as pool:
         counted = list(pool.map(_count_flows, captures))
-    homes = _homes(captures)
+    # For each capture, the first one of its port. A port may have a file for each direction.
+    names = [capture.port for capture in captures]
+    homes = [names.index(name) for name in names]
     halves = {index for index, home in enumerate(homes) if homes.count(home) > 1}
     conversations = _conversations(captures, homes, [packets for packets, _ in counted])
     votes: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
@@ -112,12 +114,6 @@ def tell(
         told.counts.append(packets)
         told.frame_bytes.append(frame_bytes)
     return told
-
-
-def _homes(captures: Sequence[PortCapture]) -> list[int]:
-    """For each capture, the first one of its port. A port may have a file for each direction."""
-    names = [capture.port for capture in captures]
-    return [names.index(name) for name in names]
 
 
 def _one_way(capture: PortCapture, said: int | None) -> int | None:

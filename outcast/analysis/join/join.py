@@ -231,7 +231,9 @@ def join(
     """
     options = options or JoinOptions()
     _require_ports(inputs, outputs)
-    _require_packets(outputs, options.may_be_empty)
+    if not options.may_be_empty and not any(capture.columns.flow.size for capture in outputs):
+        paths = ", ".join(str(capture.path) for capture in outputs)
+        raise InputError(f"{paths}: no IP packets; nothing left by the output")
     hop = _look(inputs, outputs, options)
     came, leaving = taking_part(hop, hop.inputs, hop.outputs)
     pairs = pair_up(hop.sightings, hop.captures, came, leaving)
@@ -408,12 +410,6 @@ def _match(
                     f"the way, as by a flipped bit: {', '.join(parts_of)}. They count as forwarded"
                 )
     return matched, (matched.settle() if is_corrected else 0, tolerance_ns), notes
-
-
-def _require_packets(outputs: Sequence[PortCapture], may_be_empty: bool) -> None:
-    if not may_be_empty and not any(capture.columns.flow.size for capture in outputs):
-        names = ", ".join(str(capture.path) for capture in outputs)
-        raise InputError(f"{names}: no IP packets; nothing left by the output")
 
 
 def _require_ports(inputs: Sequence[PortCapture], outputs: Sequence[PortCapture]) -> None:

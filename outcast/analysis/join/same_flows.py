@@ -17,7 +17,7 @@ from itertools import combinations
 
 import numpy as np
 
-from outcast.analysis.capture.headers import INBOUND, OUTBOUND, UDP, Columns, FlowKey
+from outcast.analysis.capture.headers import INBOUND, OUTBOUND, TCP, UDP, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, U64, Array, Bool
 from outcast.analysis.join.directions import CAME, LEFT, UNCHANGED, United, is_group
@@ -34,6 +34,8 @@ MOST_ALIKE = 8
 """What this number of a capture's flows have in common shows nothing."""
 
 ICMP = (1, 58)
+ECHOES = (0x100, 0x108, 0x3A80, 0x3A81)
+"""Protocol and type of an echo's answers and requests (RFC 792 and RFC 4443)."""
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -92,16 +94,17 @@ def _words(address: str) -> int:
 def _numbers(columns: Columns, rows: I64, protocol: Array, ends: I64) -> tuple[Array, Array]:
     """What a hop leaves of the numbers above IP if it translates addresses and ports.
 
-    A NAT also translates the identifier of an ICMP echo. Of UDP it is the checksum without what is
-    translated (RFC 768); `ends` has each packet's sum of addresses and ports.
+    A NAT also translates the identifier of an ICMP echo. Of UDP and echoes it is the checksum
+    without what is translated (RFC 768); `ends` has what `_ends` gives for each packet.
     """
     first, second = columns.seq[rows].astype(np.int64), columns.ack[rows].astype(np.int64)
     is_icmp = np.isin(protocol, ICMP)
-    first = np.where(is_icmp, first >> 16, first)
+    is_echo = np.isin(protocol.astype(np.int64) << 8 | first >> 24, ECHOES)
     second = np.where(is_icmp, second & 0xFFFF, second)
-    checksum = columns.checksum[rows].astype(np.int64)
-    rest = np.where(checksum == 0, 0, (checksum + ends) % 0xFFFF)
-    return np.where(protocol == UDP, rest, first), second
+    checksum = np.where(is_icmp, first & 0xFFFF, columns.checksum[rows])
+    rest = np.where(is_echo | (checksum > 0), (checksum + ends) % 0xFFFF, 0)
+    above = np.where(is_icmp, first >> 16, first)
+    return np.where(is_echo, above << 16 | rest, np.where(protocol == UDP, rest, above)), second
 
 
 def _identities(
@@ -120,7 +123,9 @@ def _identities(
 
 
 def _ends(flow: FlowKey) -> int:
-    return _words(flow.src) + _words(flow.dst) + flow.sport + flow.dport
+    """The sum of what a NAT translates; the checksum of ICMP for IPv4 covers no addresses."""
+    addresses = 0 if flow.protocol == ICMP[0] else _words(flow.src) + _words(flow.dst)
+    return addresses + flow.sport + flow.dport
 
 
 def _keys(side: Side, has_ids: bool) -> tuple[I64, U64]:
@@ -147,11 +152,12 @@ def _keys(side: Side, has_ids: bool) -> tuple[I64, U64]:
 
 
 def matches_by(
-    side: Side, other: Side, has_ids: bool
+    side: Side, other: Side, has_ids: bool, keeps_ids: bool
 ) -> tuple[list[Match], dict[tuple[int, int], int]]:
     """The flows of two captures that are the same by a level, and pairs that only could be.
 
-    Each of these has the number of packets that are alike.
+    Each of these has the number of packets that are alike. If the hop `keeps_ids` of other packets,
+    it does so of those without TCP's numbers, which little else tells apart.
     """
     rows, key = _keys(side, has_ids)
     others, other_key = _keys(other, has_ids)
@@ -168,6 +174,9 @@ def matches_by(
     name, other_name = names[flow], other_names[other_flow]
     shared = np.intersect1d(names, other_names)
     fits = (name == other_name) | ~(np.isin(name, shared) | np.isin(other_name, shared))
+    if keeps_ids:
+        is_tcp = np.array([name.protocol == TCP for name in side.capture.flows])[flow]
+        fits &= is_tcp | (side.capture.columns.ip_id[at] == other.capture.columns.ip_id[there])
     at, there, flow, other_flow = at[fits], there[fits], flow[fits], other_flow[fits]
     pair = flow.astype(np.int64) * len(other.capture.flows) + other_flow
     found = {divmod(ends, len(other.capture.flows)): mine for ends, mine in grouped(pair).items()}
@@ -337,6 +346,8 @@ def unite(
     notes: list[str] = []
     words = {CAME: 1, LEFT: -1, None: 0}
     unsure = [np.zeros_like(flows) for flows in wanted]
+    # How many packets joined by a looser identity have the same IP id in two captures.
+    kept: Counter[tuple[int, int]] = Counter()
     for has_ids in LEVELS:
         sides = [
             Side(capture, index, flows, sampled(capture.columns, flows))
@@ -345,13 +356,17 @@ def unite(
         for first, other in combinations(sides, 2):
             if not first.rows.size or not other.rows.size:
                 continue
-            matches, doubtful = matches_by(first, other, has_ids)
+            ends = first.index, other.index
+            ids = first.capture.columns.ip_id
+            exact = int(np.count_nonzero(ids[sightings.between(*ends)[0]]))
+            matches, doubtful = matches_by(first, other, has_ids, kept[ends] + exact >= LEAST)
             for (flow, other_flow), alike in doubtful.items():
                 # A few packets that are alike do not show by themselves that there is a NAT.
                 if alike >= FEW or notes or matches:
                     unsure[first.index][flow] = unsure[other.index][other_flow] = True
             if matches:
                 by_said = words[said[first.index]] - words[said[other.index]]
+                kept[ends] += sum(int(np.count_nonzero(ids[match.rows])) for match in matches)
                 notes.append(join_flows(first.capture, other.capture, matches, has_ids, by_said))
                 for match in matches:
                     first.wanted[match.flow] = other.wanted[match.other] = False

@@ -368,7 +368,8 @@ def _uneven(analysis: Analysis) -> Iterator[str]:
 def _least_bytes(analysis: Analysis) -> Counter[tuple[str, str]]:
     interval = Interval(0, analysis.manifest.traffic.duration_ns)
     delivered = flow_bytes(analysis, interval)
-    egresses = _egress_directions(analysis.manifest, analysis.counters.links)
+    ends = {link.port: (link.node, link.neighbour) for link in analysis.counters.links}
+    egresses = [ends[port.egress] for port in analysis.manifest.bottlenecks if port.egress in ends]
     is_drawn = analysis.manifest.effective.get("routing.kind") in routes.PER_PACKET
     needed: Counter[tuple[str, str]] = Counter()
     for flow in analysis.manifest.flows:
@@ -383,9 +384,3 @@ def _least_bytes(analysis: Analysis) -> Counter[tuple[str, str]]:
         for direction in crossed:
             needed[direction] += delivered[flow.flow]
     return needed
-
-
-def _egress_directions(manifest: AnyManifest, links: list[LinkRecord]) -> list[tuple[str, str]]:
-    """The directions that the studied ports send in, in the manifest's order."""
-    ends = {link.port: (link.node, link.neighbour) for link in links}
-    return [ends[record.egress] for record in manifest.bottlenecks if record.egress in ends]

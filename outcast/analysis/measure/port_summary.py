@@ -110,7 +110,9 @@ def _marks(analysis: Analysis, port: PortAnalysis) -> int | None:
 
 def noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
     """How regular the output is, and the share of its phase that each input keeps."""
-    latest_ns = _greatest_delay_ns(port) + (port.record.queue.jitter_ns or 0)
+    forwarded = port.joined.left_as >= 0
+    delays = port.reached_ns[forwarded] - port.joined.arrivals.stamp_ns[forwarded]
+    latest_ns = int(delays.max(initial=0)) + (port.record.queue.jitter_ns or 0)
     gaps, phases = noise(port.joined, 0, latest_ns)
     return NoiseSummary(
         back_to_back=0 if gaps is None else gaps.count,
@@ -138,13 +140,6 @@ def _of_nominal(analysis: Analysis, port: PortAnalysis, gap_ns: float) -> float 
         return None
     nominal_ns = packet_time_ns(port.joined, 0, queue.rate_bps, queue.framing)
     return round(gap_ns / nominal_ns, 4)
-
-
-def _greatest_delay_ns(port: PortAnalysis) -> int:
-    """The greatest delay of the link of packets that left."""
-    forwarded = port.joined.left_as >= 0
-    delays = port.reached_ns[forwarded] - port.joined.arrivals.stamp_ns[forwarded]
-    return int(delays.max(initial=0))
 
 
 def phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:
