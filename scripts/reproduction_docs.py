@@ -328,7 +328,7 @@ def stored(docs: Path = DOCS) -> list[Result]:
     """The results that are stored with the documentation, in the order of the recipes."""
     recipes = load_all()
     path = docs / RESULTS
-    records = dict(pl.read_parquet(path).iter_rows()) if path.exists() else {}
+    records = dict(pl.read_parquet(path, glob=False).iter_rows()) if path.exists() else {}
     names = [_name(known, profile) for profile in (None, *NOISES) for known in recipes]
     results = [Result.model_validate_json(records[name]) for name in names if name in records]
     return [judged_anew(recipes[result.id], result) for result in results]

@@ -450,7 +450,7 @@ def test_drops_of_udp_at_an_empty_queue_have_two_causes(tmp_path):
     result = join_captures({"a": paths["a"]}, {"b": paths["b"]})
     (part,) = result.drop_ranges
     assert (part.least, part.counted, part.most) == (0, 3, 3)
-    assert "3 of these found an empty queue, and nobody" in part.sentence
+    assert "3 of these found an empty queue, and were not sent again" in part.sentence
     assert "captures lack packets" not in part.sentence
 
 

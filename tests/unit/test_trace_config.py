@@ -94,4 +94,4 @@ def test_a_run_without_events_says_how_to_record_them(run):
     assert refusal(run).endswith(f"`outcast trace {run.path}` records them")
     ran_in(run, "realtime")
     assert refusal(run).endswith("allowed are runs of the virtual engine")
-    assert "no manifest.json" in refusal(RunDirectory(run.path / "nowhere"))
+    assert "there is no such folder" in refusal(RunDirectory(run.path / "nowhere"))
