@@ -37,7 +37,7 @@ from outcast.analysis.capture.pcap import PortCapture, copies_in
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.clocks import steps_back
 from outcast.analysis.join.doubts import Found
-from outcast.analysis.join.join import Joined, count
+from outcast.analysis.join.join import Joined, Verdict, count
 from outcast.analysis.join.packets import grouped
 from outcast.analysis.join.service import Whole
 from outcast.analysis.measure.flows import MOUSE_SHARE, mice_warnings
@@ -133,7 +133,8 @@ def _bin_ns(duration_ns: int) -> int:
 def _flows(joined: Joined, numbers: Sequence[int], start_ns: int) -> tuple[list[FlowRecord], ...]:
     """Every flow that carries data, and the mice, which came with too little payload for one.
 
-    A flow has at least a tenth of the payload that came in of its opposite direction.
+    A flow has at least a tenth of the payload that came in of its opposite direction. One that lost
+    packets is no mouse, because it may starve.
     """
     arrivals = joined.arrivals
     count, ports = len(joined.flows), len(joined.inputs)
@@ -176,8 +177,10 @@ def _flows(joined: Joined, numbers: Sequence[int], start_ns: int) -> tuple[list[
     records.sort(key=lambda record: record.flow)
     came = dict(zip(numbers, payload.tolist(), strict=True))
     least = MOUSE_SHARE * sum(came[record.flow] for record in records) / max(1, len(records))
-    flows = [record for record in records if came[record.flow] >= least]
-    return flows, [record for record in records if came[record.flow] < least]
+    lost = np.bincount(arrivals.flow[joined.verdict == Verdict.DROPPED], minlength=count)
+    small = {numbers[row] for row in np.flatnonzero((payload < least) & (lost == 0)).tolist()}
+    flows = [record for record in records if record.flow not in small]
+    return flows, [record for record in records if record.flow in small]
 
 
 def _bottleneck(part: Joined, request: JoinRequest) -> BottleneckRecord:

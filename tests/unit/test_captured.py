@@ -198,6 +198,12 @@ def test_two_outputs(tmp_path):
     # The flows share no one output, so there is no equal share to compare them with.
     assert opened.fair_bps is None
     assert "an equal share" not in (tmp_path / "mine" / "report.html").read_text()
+    # With its packet dropped, the small flow may starve.
+    came[-1] = P(305, **mouse)
+    capture(tmp_path / "a", sorted(came, key=lambda packet: packet.at_us))
+    capture(tmp_path / "b", left[:-1])
+    joined = api.join_captures({"a": tmp_path / "a"}, {"b": tmp_path / "b", "c": tmp_path / "c"})
+    assert len(joined.save(tmp_path / "again").manifest.flows) == 3
 
 
 def test_a_bridge_captured_by_plain_tcpdump(tmp_path, capsys):
