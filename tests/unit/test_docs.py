@@ -190,13 +190,12 @@ NO_GUIDES = {
     "config.md",
     "envelope.md",
     "findings.md",
-    "matrix.md",
     "numbers.md",
 }
 """Reference pages, and the findings, whose length is that of the sources' claims."""
 GENERATED = re.compile(r"<!--=[^>]+?-->.*?<!--/-->|<!-- (\w+) -->.*?<!-- end of \1 -->", re.DOTALL)
-MOST_WORDS = 32_100
-MOST_WORDS_OF_A_GUIDE = 2_200
+MOST_WORDS = 30_000
+MOST_WORDS_OF_A_GUIDE = 1_500
 MOST_LINES_OF_README = 90
 
 
@@ -223,14 +222,3 @@ def test_the_readme_is_a_screen_and_a_half_without_marks():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= MOST_LINES_OF_README
     assert "<!--" not in text
-
-
-def test_the_matrix_has_every_kind_and_names_tests_that_exist():
-    text = (ROOT / "docs/matrix.md").read_text(encoding="utf-8")
-    kinds = set(re.findall(r"'kind': {'const': '(\w+)'", str(experiment.json_schema())))
-    assert len(kinds) > 20
-    assert [kind for kind in sorted(kinds) if not re.search(rf"`[\w.: ]*\b{kind}`", text)] == []
-    named = re.findall(r"`(\w+/test_\w+\.py)(?:::(\w+))?`", text)
-    assert len(named) > 50
-    for file, test in named:
-        assert f"def {test}" in (ROOT / "tests" / file).read_text(encoding="utf-8"), (file, test)
