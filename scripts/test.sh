@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs, then runs every check; exits non-zero if any fails.
-# Usage: scripts/test.sh [format|lint|types|unit|browser|emulation|virtual|physics|elsewhere]...   (default: all of them; the unit tests run as a part of `elsewhere` then)
+# Usage: scripts/test.sh [format|lint|types|docs|unit|browser|emulation|virtual|physics|elsewhere]...   (default: all of them; the unit tests run as a part of `elsewhere` then)
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,6 +16,7 @@ run() {
         format) "$bin/ruff" format --check . ;;
         lint) "$bin/ruff" check . ;;
         types) "$bin/mypy" ;;
+        docs) site=$(mktemp -d) && scripts/docs.sh "$site" && rm -r "$site" ;;
         # Files run side by side; the tests of one file stay together, because they may share things.
         unit) "$bin/pytest" -n "$(nproc)" --dist loadfile tests/unit ;;
         browser) "$bin/pytest" tests/browser ;;
@@ -34,10 +35,10 @@ run() {
 }
 
 parts=("$@")
-[ $# -gt 0 ] || parts=(format lint types browser elsewhere emulation virtual physics)
+[ $# -gt 0 ] || parts=(format lint types docs browser elsewhere emulation virtual physics)
 for part in "${parts[@]}"; do
     case $part in
-        format | lint | types | unit | browser | emulation | virtual | physics | elsewhere) ;;
+        format | lint | types | docs | unit | browser | emulation | virtual | physics | elsewhere) ;;
         *) sed -n '3s/^# //p' "$0" >&2; exit 2 ;;
     esac
 done

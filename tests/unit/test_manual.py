@@ -1,7 +1,5 @@
 import re
 import shlex
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,17 +21,6 @@ def _unescaped(text: str) -> str:
 def test_the_pages_of_verbs_are_those_of_verbs():
     pages = {path.stem for path in (ROOT / "docs/verbs").glob("*.md")}
     assert pages == {*cli.VERBS, "index"}
-
-
-@pytest.mark.skipif(shutil.which("groff") is None, reason="no groff to read the page with")
-def test_the_manual_is_formatted_without_a_warning(tmp_path):
-    page = tmp_path / "man1" / "outcast.1"
-    manual.main([str(page)])
-    done = subprocess.run(
-        ["groff", "-man", "-Tutf8", "-ww", "-z", str(page)], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [path.name for path in page.parent.iterdir()] == ["outcast.1"]
 
 
 @pytest.mark.parametrize(("ctx", "command"), COMMANDS)
