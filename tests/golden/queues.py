@@ -1,15 +1,11 @@
 """Random switches on one clock, simulated packet by packet, and what a join has to say of them.
 
 Two or three hosts send to R, some of them also to S, and R and S send back. Each port of the switch
-has a queue. `python -m tests.golden.queues 500 --faults 200` tries 500 of them with one clock, and
-200 with a clock that is wrong. Exit status 1 if a join is wrong.
+has a queue.
 """
 
-import argparse
 import math
 import random
-import sys
-import tempfile
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -445,38 +441,15 @@ def try_faults(seeds: Iterable[int], folder: Path) -> tuple[Counter[str], list[s
     return outcomes, bad
 
 
-def main() -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("count", type=int)
-    parser.add_argument("--faults", type=int, default=0, help="so many have a clock that is wrong")
-    parser.add_argument("--first", type=int, default=0, help="the first seed with one clock")
-    parser.add_argument(
-        "--odd", action="store_true", help="latencies behind the queues, and odd units of stamps"
-    )
-    given = parser.parse_args()
-    bad = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for seed in range(given.first, given.first + given.count):
-            scene = make(seed)
-            if given.odd:
-                draw = random.Random(-1 - seed)
-                scene = later(scene, draw.choice(LATENCIES_NS), draw.choice(ODD_UNITS_NS))
-            try:
-                wrong = faults(scene, joined(scene, folder))
-            except UntrustedError as error:
-                wrong = [f"refused: {error}"]
-            if wrong:
-                bad.append(seed)
-                print(f"{seed} ({scene.words}): {wrong[0]} and {len(wrong) - 1} more", flush=True)
-        outcomes, lines = try_faults(range(given.faults), folder)
-    for line in lines:
-        print(line)
-    print(f"one clock: {len(bad)} of {given.count} wrong")
-    print(f"a wrong clock: {len(lines)} of {given.faults} wrong; {dict(outcomes)}")
-    return int(bool(bad or lines))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def tried(seed: int, folder: Path) -> tuple[str, list[str]]:
+    """A scene in words, and what a join has wrong: on one clock, in odd units, by a wrong clock."""
+    draw = random.Random(-1 - seed)
+    scene = make(seed)
+    odd = later(scene, draw.choice(LATENCIES_NS), draw.choice(ODD_UNITS_NS))
+    wrong = []
+    for right in (scene, odd):
+        try:
+            wrong += faults(right, joined(right, folder))
+        except UntrustedError as error:
+            wrong.append(f"refused: {error}")
+    return scene.words, wrong + judge(scene, folder, make_fault(scene, seed))[1]

@@ -1,6 +1,6 @@
 """Random switches on one clock: no clock is corrected, and every verdict and wait is exact.
 
-`python -m tests.golden.queues 500 --faults 200` tries more.
+`python -m tests.golden.more queues` tries more.
 """
 
 from dataclasses import replace

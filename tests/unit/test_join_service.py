@@ -1,6 +1,6 @@
 """What takes no part in a join is service of the output that sends it.
 
-`python -m tests.golden.shared 500` tries more scenes.
+`python -m tests.golden.more shared` tries more scenes.
 """
 
 from dataclasses import replace
