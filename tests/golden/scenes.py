@@ -1,7 +1,9 @@
 """Captures of a bridge as an engineer makes them, changed in every way that goes wrong in practice.
 
-A scene is a folder of `tests.emulation.bridge`. A join of a changed scene gives tc's drops by port,
-or bounds that hold, or is refused.
+A scene was recorded from a bridge of the kernel with 3, 5 or 8 hosts. R receives a TCP flow from A,
+and eight from the others together, by a TBF of 50 Mbps with a limit of 16 KB. Each port had plain
+`tcpdump -i PORT -s 96`, so a file has both directions and microseconds. A join of a changed scene
+gives tc's drops by port, or bounds that hold, or is refused.
 """
 
 import json
@@ -88,7 +90,9 @@ class Scene:
 
 
 def read_scene(folder: Path) -> Scene:
-    """Reads a folder of `tests.emulation.bridge`."""
+    """Reads a folder of captures with `truth.json`: the drops of the queue that tc counted, and by
+    sender the segments that its sockets sent and those of R never got.
+    """
     truth = json.loads((folder / "truth.json").read_text())
     paths = {path.name.partition(".")[0]: path for path in folder.glob("*.pcap*")}
     names = [*truth["by_sender"], "R"]
