@@ -151,9 +151,9 @@ class _MininetOfTheGuest:
         """See importlib.abc.MetaPathFinder."""
         if name.partition(".")[0] != "mininet":
             return None
-        from outcast.engines.root import mininet_package
+        from outcast.engines.guest import roots
 
-        return mininet_package.find_spec(name, path)
+        return roots.find_mininet(name, path)
 
 
 sys.meta_path.append(_MininetOfTheGuest)

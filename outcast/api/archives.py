@@ -20,8 +20,7 @@ from outcast.api.progress import note
 from outcast.archive import Packed
 from outcast.archive.contents import Captures, require_unchanged
 from outcast.engines import ledger
-from outcast.engines.kernel import cache
-from outcast.engines.root import cache as roots
+from outcast.engines.guest import kernels, roots
 from outcast.errors import ConfigError, InputError, OutcastError, without_folder
 from outcast.experiment import Experiment, Trace
 from outcast.experiment.parts import files_of
@@ -211,14 +210,14 @@ def make_again(
     manifest = earlier.read_manifest()
     if other := other_guest(manifest):
         note(progress, f"{source}: {other}, so the captures may differ")
-    kernel = cache.of_sha256(manifest.kernel.get("sha256"))
+    kernel = kernels.of_sha256(manifest.kernel.get("sha256"))
     try:
         fresh = making.execute(
             Planned(experiment),
             target,
             progress,
             draw=kept,
-            kernel=None if kernel == cache.find() else kernel,
+            kernel=None if kernel == kernels.find() else kernel,
             interventions=interventions or manifest.interventions,
             on_analysed=on_analysed,
         )
@@ -273,7 +272,7 @@ def other_guest(manifest: Manifest) -> str:
     A kernel or a root that is not here yet is no difference, because a run makes them first.
     """
     sha256 = str(manifest.kernel.get("sha256"))
-    kernel, root = cache.of_sha256(sha256) or cache.find(), roots.find()
+    kernel, root = kernels.of_sha256(sha256) or kernels.find(), roots.find()
     if kernel is not None and sha256 != kernel.sha256:
         return f"made by kernel {sha256[:12]}, here is {kernel.sha256[:12]}"
     made_in = manifest.guest.root if manifest.guest is not None else "host"

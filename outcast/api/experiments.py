@@ -52,9 +52,9 @@ def checked(source: Source) -> Planned:
 
 def require_mininet() -> None:
     """Makes the guest's root if there is no Mininet to plan with. Raises as `checked`."""
-    from outcast.engines.root import mininet_package
+    from outcast.engines.guest import roots
 
-    if not mininet_package.is_there():
+    if not roots.has_mininet():
         from outcast.api import guest
 
         guest.provide_mininet()

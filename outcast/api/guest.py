@@ -6,11 +6,8 @@ import subprocess
 import sys
 
 from outcast.api.progress import is_shown, note
-from outcast.engines import pinned, shipped
-from outcast.engines.guest import helpers
-from outcast.engines.kernel import cache as kernels
-from outcast.engines.pinned import Kind
-from outcast.engines.root import cache, mininet_package
+from outcast.engines.guest import code, kernels, parts, roots
+from outcast.engines.guest.parts import Kind
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment
 from outcast.experiment.engine import candidates, properties
@@ -33,7 +30,7 @@ def provide(planned: Planned, progress: bool | None = None) -> None:
     in_guest = [properties(engine).own_kernel for engine in engines]
     if not any(in_guest):
         return
-    if unfit := pinned.misfit():
+    if unfit := parts.processor_misfit():
         if all(in_guest):
             raise FeatureMissingError(unfit)
         note(progress, f"the virtual engine cannot be used: {unfit}")
@@ -44,7 +41,7 @@ def provide(planned: Planned, progress: bool | None = None) -> None:
     try:
         if not experiment.sweep:
             # The points of a sweep are planned by the sweep.
-            if not mininet_package.is_there():
+            if not roots.has_mininet():
                 provide_mininet(progress)
             planned.by(engines[0])
         if _lacks(experiment):
@@ -69,21 +66,21 @@ def _make(progress: bool | None) -> None:
 
     Its lines go to standard error, where the user sees how far it is.
     """
-    if unfit := shipped.misfit("kernels", pinned.OURS.kernel):
+    if unfit := parts.misfit("kernels", parts.PINNED.kernel):
         note(progress, unfit)
-    if not pinned.SCRIPT.is_file():
-        raise FeatureMissingError(f"the virtual engine's guest is missing; {pinned.REMEDY}")
+    if not parts.SCRIPT.is_file():
+        raise FeatureMissingError(f"the virtual engine's guest is missing; {parts.REMEDY}")
     note(progress, "making the virtual engine's guest first; this takes minutes, once")
     output = None if is_shown(progress) else subprocess.PIPE
     done = subprocess.run(
-        [str(pinned.SCRIPT)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+        [str(parts.SCRIPT)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
     )
     if done.returncode < 0 or done.returncode == 130:
         raise KeyboardInterrupt
     if done.returncode:
         lines = (done.stderr or b"").decode(errors="replace").strip().splitlines()
         why = f": {lines[-1].removeprefix('guest: error: ')}" if lines else ", as it says above"
-        raise FeatureMissingError(f"{pinned.SCRIPT} did not make the guest{why}")
+        raise FeatureMissingError(f"{parts.SCRIPT} did not make the guest{why}")
     sys.stderr.flush()
 
 
@@ -92,9 +89,9 @@ def _verify_roots(experiment: Experiment) -> None:
         return
     kinds: list[Kind] = ["runtime", "build"] if _compiles(experiment) else ["runtime"]
     for kind in kinds:
-        root = cache.find(kind)
+        root = roots.find(kind)
         if root is not None:
-            cache.verify(root)
+            roots.verify(root)
 
 
 def _lacks(experiment: Experiment) -> bool:
@@ -104,7 +101,7 @@ def _lacks(experiment: Experiment) -> bool:
         return True
     if experiment.guest.root == "host":
         return False
-    return cache.find() is None or (_lacks_programs() and cache.find("build") is None)
+    return roots.find() is None or (_lacks_programs() and roots.find("build") is None)
 
 
 def _compiles(experiment: Experiment) -> bool:
@@ -123,4 +120,4 @@ def _sweeps_kernels(experiment: Experiment) -> bool:
 
 def _lacks_programs() -> bool:
     """Whether our programs have to be compiled. Once they are, they need no compiler."""
-    return helpers.find(pinned.OURS.build) is None
+    return code.find_programs(parts.PINNED.build) is None

@@ -15,7 +15,7 @@ from outcast.plan.planned import Planned
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from outcast.engines.kernel.cache import Kernel
+    from outcast.engines.guest.kernels import Kernel
     from outcast.records.interventions import Interventions
     from outcast.sweep.pool import Pool
 

@@ -34,8 +34,7 @@ from outcast.assignment.exercise import Exercise
 from outcast.assignment.marking import Graded, chosen
 from outcast.assignment.questions import Effect
 from outcast.emulation.commands import python_module
-from outcast.engines.kernel import cache as kernels
-from outcast.engines.root import cache as roots
+from outcast.engines.guest import kernels, roots
 from outcast.errors import InputError
 from outcast.sweep.pool import ask_to_end, end, interrupted_by_signals, started
 

@@ -199,9 +199,9 @@ def _library_fault(error: Exception) -> str:
     what = shortened(what.partition(". ")[0], _LIBRARY_CHARACTERS)
     remedy = "scripts/install.sh installs all libraries"
     if isinstance(error, ModuleNotFoundError) and error.name == "mininet":
-        from outcast.engines.root.mininet_package import REMEDY
+        from outcast.engines.guest.roots import MININET_REMEDY
 
-        return f"{what}, which plans the network; {REMEDY}"
+        return f"{what}, which plans the network; {MININET_REMEDY}"
     if shared.memory_limit_bytes() is not None:
         remedy = f"{_memory_remedy()}; if that does not help, {remedy}"
     return f"a library cannot be loaded: {what}; {remedy}"

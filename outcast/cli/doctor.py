@@ -10,8 +10,7 @@ from rich.text import Text
 from outcast.cli import shared, terminal
 from outcast.engines import doctor
 from outcast.engines.doctor import Finding
-from outcast.engines.kernel import cache
-from outcast.engines.root import cache as roots
+from outcast.engines.guest import kernels, roots
 from outcast.errors import FeatureMissingError
 
 
@@ -22,7 +21,7 @@ def command(as_json: bool) -> int:
 
     Exit status 0 if at least one engine can run the default experiment, else 3.
     """
-    diagnosis = doctor.diagnose(cache.find(), root=roots.find())
+    diagnosis = doctor.diagnose(kernels.find(), root=roots.find())
     if as_json:
         features = [asdict(finding) for finding in diagnosis.findings]
         document = {"engines": diagnosis.engines, "features": features}

@@ -8,8 +8,8 @@ from outcast.cli import shared, terminal
 from outcast.errors import FeatureMissingError
 
 if TYPE_CHECKING:
-    from outcast.engines.kernel.cache import Kernel
-    from outcast.engines.root.cache import Root
+    from outcast.engines.guest.kernels import Kernel
+    from outcast.engines.guest.roots import Root
 
 
 @shared.verbs("guest", "outcast guest info")
@@ -21,46 +21,35 @@ def command() -> None:
 @shared.flag("--packages", "List the packages of the roots with their versions.", "listed")
 def info(listed: bool) -> None:
     """Show the roots and the kernels; the first of each is the one that runs use by default."""
-    from outcast.engines.kernel import cache
+    from outcast.engines.guest import kernels
 
     _show_roots(listed=listed)
-    default = _kernel()
-    kernels = [default, *(kernel for kernel in cache.find_all() if kernel != default)]
-    terminal.echo("\n\n".join(map(_kernel_text, kernels)))
+    default = kernels.require()
+    others = (kernel for kernel in kernels.find_all() if kernel != default)
+    terminal.echo("\n\n".join(map(_kernel_text, [default, *others])))
 
 
 @shared.verb("check", "outcast guest check", group=command)
 def check() -> None:
     """Hash every file of the roots and the kernel, boot the kernel, and try what runs use of it."""
-    from outcast.engines.guest import features, world
-    from outcast.engines.kernel import cache
-    from outcast.engines.root import cache as roots
+    from outcast.engines import doctor
+    from outcast.engines.guest import kernels, roots, world
 
     _show_roots(verify=True)
-    kernel = _kernel()
-    cache.verify(kernel)
+    kernel = kernels.require()
+    kernels.verify(kernel)
     terminal.echo(f"{kernel.program}\nverified: the kernel is as it was kept")
     root = roots.find()
     assert root is not None
-    features.boot_and_try(kernel.program, world.of_root(root))
+    doctor.boot_and_try(kernel.program, world.of_root(root))
     terminal.echo("verified: it boots, and has what experiments use")
 
 
-def _kernel() -> Kernel:
-    from outcast.engines import pinned
-    from outcast.engines.kernel import cache
-
-    kernel = cache.find()
-    if kernel is None:
-        raise FeatureMissingError(f"the virtual engine's kernel is missing; {pinned.REMEDY}")
-    return kernel
-
-
 def _kernel_text(kernel: Kernel) -> str:
-    from outcast.engines import pinned
+    from outcast.engines.guest import parts
 
     own = f" with {', '.join(kernel.own)}" if kernel.own else ""
-    if kernel.key == pinned.OURS.kernel:
+    if kernel.key == parts.PINNED.kernel:
         own = ", of the lock"
     built = f", built in {kernel.built_s:g} s" if kernel.built_s else ""
     return (
@@ -81,16 +70,15 @@ def _show_roots(*, listed: bool = False, verify: bool = False) -> None:
         FeatureMissingError: the guest's root is missing.
         RootError: a root is damaged.
     """
-    from outcast.engines import pinned
-    from outcast.engines.root import cache
+    from outcast.engines.guest import parts, roots
 
-    runtime = cache.find()
+    runtime = roots.find()
     if runtime is None:
-        raise FeatureMissingError(f"the guest's root is missing; {pinned.REMEDY}")
-    compiler = cache.find("build")
+        raise FeatureMissingError(f"the guest's root is missing; {parts.REMEDY}")
+    compiler = roots.find("build")
     for root, use in ((runtime, "what guests see as /"), (compiler, "the compiler")):
         if root is not None:
-            cache.verify(root, every_byte=verify)
+            roots.verify(root, every_byte=verify)
             terminal.echo(_root_text(root, use, listed))
             if verify:
                 terminal.echo("verified: every file is as the root's list has it")

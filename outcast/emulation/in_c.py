@@ -1,6 +1,6 @@
 """Our own programs in C: compiled where a run needs them, or ready in the guest.
 
-The guest's root has no compiler. `outcast.engines.guest.helpers` compiles for it beforehand.
+The guest's root has no compiler. `outcast.engines.guest.code` compiles for it beforehand.
 """
 
 from __future__ import annotations

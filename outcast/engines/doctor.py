@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,14 +17,13 @@ from pathlib import Path
 
 from outcast import netlink
 from outcast.emulation.network import openvswitch, transport
-from outcast.engines import modules, pinned, shipped
+from outcast.engines import modules
+from outcast.engines.guest import boot, check, kernels, parts, roots, world
 from outcast.engines.guest.check import at_least
-from outcast.engines.kernel import cache as kernels
-from outcast.engines.kernel.cache import Kernel
+from outcast.engines.guest.kernels import Kernel
+from outcast.engines.guest.roots import Root
+from outcast.engines.guest.world import World
 from outcast.engines.modules import State
-from outcast.engines.root import cache as roots
-from outcast.engines.root import mininet_package
-from outcast.engines.root.cache import Root
 from outcast.errors import FeatureMissingError, KernelError, RootError
 from outcast.experiment.engine import EngineName
 from outcast.experiment.queues import KINDS
@@ -175,7 +176,7 @@ def _program(command: str) -> Finding:
 def _packages() -> list[Finding]:
     """Findings of Python packages. They are not imported, because that takes half a second."""
     mininet = find_spec("mininet")
-    is_own = mininet is not None and not mininet_package.is_the_guests(mininet)
+    is_own = mininet is not None and not roots.is_the_guests(mininet)
     has_framework = find_spec("eventlet") and any(map(find_spec, ("ryu", "os_ken")))
     return [
         Finding(
@@ -283,24 +284,24 @@ def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
 
 def _of_guest(kernel: Kernel | None, root: Root | None) -> Iterator[Finding]:
     """What the virtual engine needs: parts of the guest are there, and as they were kept."""
-    unfit = pinned.misfit()
-    yield _in_guest("virtual engine's processor", not unfit, pinned.PROCESSOR, unfit)
-    part = partial(_part, "kernel", "kernels", pinned.OURS.kernel)
+    unfit = parts.processor_misfit()
+    yield _in_guest("virtual engine's processor", not unfit, parts.PROCESSOR, unfit)
+    part = partial(_part, "kernel", "kernels", parts.PINNED.kernel)
     if kernel is None:
         yield part()
     else:
         what = f"Linux {kernel.release} ({kernel.source} {kernel.version})"
         yield part(partial(kernels.verify, kernel), f"{what}, {kernel.key}")
-    part = partial(_part, "root", "roots", pinned.OURS.runtime)
+    part = partial(_part, "root", "roots", parts.PINNED.runtime)
     if root is None:
         yield part()
     else:
         whole = partial(roots.verify, root, every_byte=True)
         yield part(whole, f"{len(root.packages)} packages, {root.key}")
     spec = find_spec("mininet")
-    whose = "the guest's root" if spec and mininet_package.is_the_guests(spec) else "this Python"
+    whose = "the guest's root" if spec and roots.is_the_guests(spec) else "this Python"
     feature, detail = "Mininet's Topo, which plans", f"of {whose}" if spec else ""
-    yield _in_guest(feature, spec is not None, detail, mininet_package.REMEDY)
+    yield _in_guest(feature, spec is not None, detail, roots.MININET_REMEDY)
 
 
 def _part(
@@ -308,15 +309,54 @@ def _part(
 ) -> Finding:
     feature = f"virtual engine's {name}"
     if verify is None:
-        return _in_guest(feature, False, "", shipped.misfit(kind, key) or pinned.REMEDY)
+        return _in_guest(feature, False, "", parts.misfit(kind, key) or parts.REMEDY)
     try:
         verify()
     except (KernelError, RootError) as error:
         return _in_guest(feature, False, str(error), "run: scripts/guest/build --again")
-    is_shipped = shipped.part_of(kind, what.rpartition(" ")[2]) is not None
-    origin = f"from {shipped.PROJECT}" if is_shipped else "made here"
+    is_shipped = parts.part_of(kind, what.rpartition(" ")[2]) is not None
+    origin = f"from {parts.PROJECT}" if is_shipped else "made here"
     return _in_guest(feature, True, f"{what}, {origin}, verified")
 
 
 def _in_guest(feature: str, present: bool, detail: str, remedy: str = "") -> Finding:
     return Finding(feature, present, detail, "" if present else remedy, engine="virtual")
+
+
+def boot_and_try(program: Path, sees: World) -> check.Said:
+    """Boots a kernel and tries in its guest what experiments use. Returns what the kernel says.
+
+    Raises:
+        GuestError: it does not boot.
+        KernelError: it lacks something.
+    """
+    # The check has a folder of its own, because the guest may write to it.
+    with tempfile.TemporaryDirectory(prefix="outcast-check-") as name:
+        argv = prepare_check(Path(name))
+        lines: list[str] = []
+        guest = boot.Boot(program, Path(name), argv, seed=1, sees=sees)
+        result = boot.boot(guest, lines.append)
+    if result.status != 0 or not lines:
+        raise KernelError(
+            f"the kernel boots, but lacks something: {' | '.join([*lines, *result.console][-5:])}"
+        )
+    said: check.Said = json.loads(lines[-1])
+    return said
+
+
+def prepare_check(folder: Path) -> list[str]:
+    """Puts the program that tries the guest's features into a folder; the command that runs it."""
+    for module in (check, netlink):
+        source = Path(str(module.__file__))
+        shutil.copyfile(source, folder / source.name)
+    program = boot.RUN_DIRECTORY / Path(netlink.__file__).name
+    qdiscs = [
+        (
+            qdisc,
+            SINCE.get(qdisc, QueueKind.since),
+            set_up(qdisc, options, check.DEVICE, python=world.PYTHON, program=program),
+        )
+        for qdisc, options in QDISCS.items()
+    ]
+    (folder / check.COMMANDS).write_text(json.dumps(qdiscs), encoding="utf-8")
+    return [world.PYTHON, "-I", str(boot.RUN_DIRECTORY / Path(check.__file__).name)]

@@ -1,4 +1,4 @@
-"""Modules of the user's: compiled from C files against a kernel's headers, and kept by content.
+"""A user's kernel modules: compiled from C files against a kernel's headers, and kept by content.
 
 `$XDG_CACHE_HOME/outcast/modules/KEY/` holds a compiled module. The key is a hash of everything that
 decides what the compiler makes: the sources, the kernel, and the compiler. So a change of any of
@@ -16,12 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import files, handed_in
-from outcast.engines import pinned
-from outcast.engines.kernel import cache
-from outcast.engines.kernel.cache import Kernel
-from outcast.engines.kernel.enclosed import Programs, enclose, link_or_copy
-from outcast.engines.pinned import temporary
-from outcast.engines.root import cache as roots
+from outcast.engines.chroot import Programs, enclose, link_or_copy
+from outcast.engines.guest import parts, roots
+from outcast.engines.guest.kernels import Kernel
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError
 from outcast.experiment import Experiment, Module
 
@@ -44,18 +41,14 @@ _VARIABLES = ("ARCH=um", "RUSTC=none", "PAHOLE=none")
 """What scripts/guest/build gives make(1) for the kernel, too."""
 
 
-def make_arguments(headers: Path) -> tuple[str, ...]:
-    """The arguments of make(1) that compile against kept headers; the module's own follow."""
-    return ("-C", str(headers / "source"), f"O={headers / 'output'}", *_VARIABLES)
-
-
 @dataclass(frozen=True)
 class Headers:
     """A kernel's headers.
 
     Attributes:
         kernel: names the kernel, as part of the key of what is compiled against them.
-        make: the arguments of make(1) that compile against them.
+        make: the arguments of make(1) that compile against them; the module's own follow.
+        kept: their folder, for a kernel of the guest.
     """
 
     kernel: str
@@ -87,8 +80,11 @@ class Compiled:
     sha256: Mapping[str, str]
 
 
+def make_arguments(headers: Path) -> tuple[str, ...]:
+    return ("-C", str(headers / "source"), f"O={headers / 'output'}", *_VARIABLES)
+
+
 def of_guest(kernel: Kernel) -> Headers:
-    """The headers of a kernel of the virtual engine."""
     return Headers(f"guest {kernel.sha256}", make_arguments(kernel.headers), kernel.headers)
 
 
@@ -111,11 +107,6 @@ def of_this_machine(modules: Path = Path("/lib/modules")) -> Headers:
             f"install the package linux-headers-{system.release}, {instead}"
         )
     return Headers(f"{system.release} {system.version}", ("-C", str(folder)))
-
-
-def default_folder() -> Path:
-    """The folder of this user's compiled modules."""
-    return cache.default_folder().with_name("modules")
 
 
 def sources(path: Path) -> dict[str, bytes]:
@@ -169,7 +160,7 @@ def copy_sources(experiment: Experiment, directory: Path) -> Experiment:
 
 
 def _copied(module: Module, directory: Path) -> Path:
-    """Copies a module's sources; the copy's path in the run directory."""
+    """Copies a module's sources to the run directory. Returns the path there."""
     folder = Path(FOLDER) / module.name
     for name, content in sources(module.path).items():
         target = directory / folder / name
@@ -182,7 +173,7 @@ def _copied(module: Module, directory: Path) -> Path:
 def compile_of(
     experiment: Experiment, headers: Callable[[], Headers] = of_this_machine
 ) -> list[Compiled]:
-    """The experiment's own modules, compiled against these headers. Raises as `compile_all`."""
+    """Compiles the experiment's modules against these headers. Raises as `compile_all`."""
     if experiment.kernel is None or not experiment.kernel.modules:
         return []
     return compile_all(experiment.kernel.modules, headers())
@@ -200,18 +191,18 @@ def compile_all(
         ConfigError: a file cannot be read, or is no module; with the compiler's words.
         FeatureMissingError: a program is missing.
     """
-    run, folder = run or Programs(), folder or default_folder()
+    run, folder = run or Programs(), folder or files.cache_folder() / "modules"
     return [_compile(module, headers, run, folder) for module in modules]
 
 
 def _compilers(headers: Headers, run: Programs) -> Iterator[Compiler]:
-    """The compilers that may serve, the better first. Raises FeatureMissingError after the last.
+    """The compilers that may serve, the best first. Raises FeatureMissingError after the last.
 
-    A module of the guest's is compiled as its kernel was, where this user has the root for it.
+    A module for the guest is compiled as the guest's kernel was, if this user has the root for it.
     """
     root = None if headers.kept is None else roots.find("build")
     if root is not None:
-        yield Compiler(f"pinned: {pinned.OURS.compiler}", root.folder)
+        yield Compiler(f"pinned: {parts.PINNED.compiler}", root.folder)
     lacking = [program for program in _NEEDED if shutil.which(program) is None]
     if lacking:
         packages = ", ".join(_NEEDED[program] for program in lacking)
@@ -227,33 +218,25 @@ def _compile(module: Module, headers: Headers, run: Programs, folder: Path) -> C
     contents = sources(module.path)
     sha256 = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     for compiler in _compilers(headers, run):
-        parts = [
-            headers.kernel,
-            compiler.name,
-            *(f"{sha256[name]} {name}" for name in sorted(sha256)),
-        ]
-        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
+        listed = [f"{sha256[name]} {name}" for name in sorted(sha256)]
+        text = "\n".join([headers.kernel, compiler.name, *listed])
+        key = hashlib.sha256(text.encode()).hexdigest()[:20]
         program = folder / key / f"{module.path.stem}.ko"
-        if program.exists():
-            break
-        folder.mkdir(parents=True, exist_ok=True)
-        with temporary(folder) as workshop:
-            try:
+
+        def make(whole: Path, compiler: Compiler = compiler) -> None:
+            with parts.temporary(folder) as workshop:
                 place = _place(headers, compiler, run, workshop)
-            except FeatureMissingError:
-                # That root cannot be entered here. The machine's own compiler is next.
-                continue
-            built = _make(module, contents, place)
-            whole = workshop / "whole"
-            whole.mkdir()
-            shutil.move(built, whole / program.name)
-            try:
-                whole.rename(folder / key)
-            except OSError:
-                # Another run may have compiled the same meanwhile.
-                if not program.exists():
-                    raise
-        break
+                shutil.move(_make(module, contents, place), whole)
+
+        def find(program: Path = program) -> Path | None:
+            return program if program.exists() else None
+
+        try:
+            parts.kept(folder, key, find, make)
+            break
+        except FeatureMissingError:
+            # That root cannot be entered here. The machine's own compiler is next.
+            continue
     return Compiled(module.name, program, module.arguments, compiler.name, sha256)
 
 

@@ -33,10 +33,10 @@ from outcast.engines import (
     limits,
     modules,
     own_modules,
-    programs,
+    program_files,
     require_compiler,
 )
-from outcast.engines.kernel import cache
+from outcast.engines.guest import kernels
 from outcast.engines.ledger import Entry, default_folder, lock_file, undo_dead
 from outcast.engines.modules import Loading, Modules
 from outcast.engines.own_modules import Compiled
@@ -93,7 +93,7 @@ class RealtimeEngine:
         )
         lacking.note(doctor.require_programs, ("unshare", "setpriv"))
         lacking.note(require_compiler, experiment, plan, start_afterwards=True)
-        lacking.note(programs.require, experiment, None)
+        lacking.note(program_files.require, experiment, None)
         lacking.note_if(plan.host_noise.throttle is not None, arrivals.ONLY_VIRTUAL)
         if "ipv6" in plan.families:
             lacking.note(transport.require_ipv6)
@@ -126,7 +126,7 @@ class RealtimeEngine:
         self._needed += controls & listed
         compiled: list[Compiled] = []
         lacking.note(lambda: compiled.extend(own_modules.compile_of(experiment)))
-        guest = cache.find()
+        guest = kernels.find()
         in_guest = guest.congestion_controls if guest is not None else None
         for tcp in transports:
             lacking.note(transport.require_rack, tcp, os.uname().release)
@@ -156,7 +156,7 @@ class RealtimeEngine:
         experiment = load_resolved(directory.config)
         plan = directory.read_plan()
         if plan.command is not None:
-            programs.require_command(plan.command, None)
+            program_files.require_command(plan.command, None)
         settings = [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]
         compiled = own_modules.compile_of(experiment)
         with _alone(), _loaded(compiled), _put_back(entry, settings):

@@ -20,18 +20,15 @@ from outcast.engines import (
     doctor,
     limits,
     own_modules,
-    pinned,
-    programs,
+    program_files,
     require_compiler,
 )
-from outcast.engines.guest import boot, code, helpers, init, world
+from outcast.engines.guest import boot, code, init, kernels, parts, roots, world
 from outcast.engines.guest.console import GuestResult
+from outcast.engines.guest.kernels import Kernel
+from outcast.engines.guest.roots import Root
 from outcast.engines.guest.world import World
-from outcast.engines.kernel import cache
-from outcast.engines.kernel.cache import Kernel
 from outcast.engines.ledger import Entry
-from outcast.engines.root import cache as roots
-from outcast.engines.root.cache import Root
 from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_mean
 from outcast.experiment import Experiment, load_resolved
 from outcast.experiment.engine import EngineName
@@ -66,7 +63,7 @@ class VirtualEngine:
 
     def require(self, experiment: Experiment, plan: Plan) -> None:
         """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
-        if unfit := pinned.misfit():
+        if unfit := parts.processor_misfit():
             raise FeatureMissingError(unfit)
         kernel = self._kernel(experiment)
         sees = root_of(experiment)
@@ -85,7 +82,7 @@ class VirtualEngine:
             if not compiled:
                 lacking.note(require_congestion_control, tcp.congestion_control, kernel)
             lacking.note(transport.require_rack, tcp, kernel.release)
-        lacking.note(programs.require, experiment, sees)
+        lacking.note(program_files.require, experiment, sees)
         lacking.note(boot.require, limits.processes(plan), limits.memory_mib(plan))
         lacking.refuse()
 
@@ -94,7 +91,7 @@ class VirtualEngine:
         experiment = load_resolved(directory.config)
         kernel = self._kernel(experiment)
         # The manifest says its hash, so what boots has to have it.
-        cache.verify(kernel)
+        kernels.verify(kernel)
         modules = own_modules.compile_of(experiment, partial(own_modules.of_guest, kernel))
         changes = self._interventions
         reader = EventReader(on_event)
@@ -136,7 +133,7 @@ class VirtualEngine:
         plan = directory.read_plan()
         if plan.command is None:
             return world_of(experiment, kernel), plan
-        programs.require_command(plan.command, root_of(experiment))
+        program_files.require_command(plan.command, root_of(experiment))
         folder = plan.command.folder
         sees = world_of(experiment, kernel, (folder,))
         if not sees.is_host:
@@ -246,7 +243,7 @@ def _locked_root() -> Root:
     root = roots.find()
     if root is None:
         raise FeatureMissingError(
-            f"the guest's root is missing; {pinned.REMEDY}; or set guest.root=host, which takes "
+            f"the guest's root is missing; {parts.REMEDY}; or set guest.root=host, which takes "
             "this machine's programs"
         )
     return root
@@ -262,23 +259,20 @@ def world_of(experiment: Experiment, kernel: Kernel, needed: Sequence[str] = ())
     if experiment.guest.root == "host":
         return world.of_host(needed)
     root = _locked_root()
-    ready = helpers.find(pinned.OURS.build)
+    ready = code.find_programs(parts.PINNED.build)
     if ready is None:
         compiler = roots.find("build")
         if compiler is None:
             raise FeatureMissingError(
                 "the root with the compiler is missing, which compiles our programs for the "
-                f"guest; {pinned.REMEDY}"
+                f"guest; {parts.REMEDY}"
             )
-        ready = helpers.provide(kernel, root, compiler)
+        ready = code.provide_programs(kernel, root, compiler)
     return world.of_root(root, code.provide(root, ready))
 
 
 def kernel_of(experiment: Experiment) -> Kernel:
     """The kernel that the experiment's guest boots. Raises FeatureMissingError if it is missing."""
     if experiment.kernel is not None and experiment.kernel.build is not None:
-        return cache.find_key(experiment.kernel.build)
-    kernel = cache.find()
-    if kernel is None:
-        raise FeatureMissingError(f"the virtual engine's kernel is missing; {pinned.REMEDY}")
-    return kernel
+        return kernels.find_key(experiment.kernel.build)
+    return kernels.require()

@@ -22,7 +22,7 @@ PROBE_PORT = 9
 discard (RFC 863)."""
 
 LIBRARIES = "libraries"
-"""The folder among a program's files that has shared libraries (outcast/engines/programs.py)."""
+"""The folder among a program's files that has shared libraries (engines/program_files.py)."""
 
 LET_FAIL = "executions, which allow_failure lets pass"
 """How a warning names failures that the configuration requests."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import Field
 
 from outcast import __version__, handed_in
-from outcast.engines.kernel.enclosed import Programs
+from outcast.engines.chroot import Programs
 from outcast.errors import CommandError, ConfigError
 from outcast.files import write_text
 from outcast.records.run_directory import Manifest

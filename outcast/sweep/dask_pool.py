@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from outcast import __version__, files
-from outcast.engines.kernel import cache
+from outcast.engines.guest import kernels
 from outcast.errors import ConfigError, DeadlineError, FeatureMissingError, OutcastError, RunError
 from outcast.sweep.pool import LocalPool
 from outcast.sweep.task import Ended, Failure, Task
@@ -49,7 +49,7 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
-    kernel = cache.find()
+    kernel = kernels.find()
     built = kernel.sha256[:12] if kernel else "missing (scripts/guest/build)"
     return f"outcast {__version__} ({digest.hexdigest()[:12]}) with kernel {built}"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from outcast import files, handed_in
-from outcast.engines import Engine, OnEvent, ledger, own_modules, programs
+from outcast.engines import Engine, OnEvent, ledger, own_modules, program_files
 from outcast.errors import ConfigError, InputError, NoAnalysisError
 from outcast.experiment import Experiment, dump
 from outcast.experiment.engine import properties
@@ -119,7 +119,7 @@ def _with_own_files(
 ) -> tuple[Experiment, Plan]:
     """What the engine runs, where programs and modules name copies in the run directory."""
     resolved, plan = planned.by(engine.name)
-    resolved = programs.take_files(resolved, directory)
+    resolved = program_files.take_files(resolved, directory)
     plan = replace(plan, programs=with_files(plan.programs, resolved))
     return own_modules.copy_sources(resolved, directory.path), plan
 

@@ -23,14 +23,10 @@ from typing import BinaryIO
 import zstandard
 
 import outcast
-from outcast.engines import pinned
-from outcast.engines.guest import helpers
-from outcast.engines.kernel import cache as kernels
-from outcast.engines.kernel.cache import Kernel
-from outcast.engines.root import cache as roots
-from outcast.engines.root.cache import Root
-from outcast.engines.root.files_list import TIME_S
-from outcast.engines.shipped import PACKAGE, PROJECT, RECORD, WINDOW_LOG, Guest, Part
+from outcast.engines.guest import code, kernels, parts, roots
+from outcast.engines.guest.kernels import Kernel
+from outcast.engines.guest.parts import PACKAGE, PROJECT, RECORD, TIME_S, WINDOW_LOG, Guest, Part
+from outcast.engines.guest.roots import Root
 from outcast.errors import OutcastError
 from outcast.files import sha256
 from scripts.guest import root as script
@@ -105,24 +101,24 @@ def lay_out(folder: Path) -> None:
     (folder / "README.md").write_text(README, encoding="utf-8")
     (package / "__init__.py").write_text(MODULE, encoding="utf-8")
     with _as_shipped(kernel) as kernel_folder:
-        parts = [
+        packed = [
             _pack(root.folder.parent, "roots", root.key, package),
             _pack(kernel_folder, "kernels", kernel.key, package),
         ]
     programs = _programs_folder()
-    parts.append(_pack(programs, "programs", programs.name, package))
-    guest = Guest(version=outcast.__version__, parts=tuple(parts))
+    packed.append(_pack(programs, "programs", programs.name, package))
+    guest = Guest(version=outcast.__version__, parts=tuple(packed))
     (package / RECORD).write_text(guest.model_dump_json(indent=1) + "\n", encoding="utf-8")
     _write_licenses(package, root, kernel)
 
 
 def _programs_folder() -> Path:
-    compiler = pinned.OURS.build
-    if helpers.find(compiler) is None:
+    compiler = parts.PINNED.build
+    if code.find_programs(compiler) is None:
         raise OutcastError(
             "our programs in C are not compiled; a run of the virtual engine does it"
         )
-    return helpers.default_folder() / helpers.key(compiler)
+    return code.programs_folder(compiler)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import yaml
 import outcast
 from outcast.cli import invoke
 from outcast.engines import ledger
-from outcast.engines.kernel.cache import Kernel
+from outcast.engines.guest.kernels import Kernel
 from outcast.errors import InputError, RunError
 from outcast.experiment import load_resolved
 from outcast.records.run_directory import RunDirectory

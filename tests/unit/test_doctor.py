@@ -1,5 +1,6 @@
 """What is not installed is named before a run starts, by doctor and by both engines."""
 
+import hashlib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -7,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment, files
-from outcast.engines import doctor, pinned, virtual
-from outcast.engines.guest import check
-from outcast.engines.kernel import cache
-from outcast.engines.kernel.cache import Kernel
-from outcast.engines.root import files_list
-from outcast.engines.root.cache import Root
-from outcast.engines.root.files_list import settle
+from outcast.engines import doctor, virtual
+from outcast.engines.guest import check, kernels, parts
+from outcast.engines.guest.files_list import settle
+from outcast.engines.guest.kernels import Kernel
+from outcast.engines.guest.roots import Root
 from outcast.errors import FeatureMissingError
 from outcast.plan.planned import Planned
 
@@ -46,7 +45,7 @@ def without(monkeypatch) -> set[str]:
     ],
 )
 def test_a_run_is_refused_before_it_starts(without, missing, message, monkeypatch):
-    monkeypatch.setattr(cache, "find", lambda: GUEST)
+    monkeypatch.setattr(kernels, "find", lambda: GUEST)
     without |= missing
     with pytest.raises(FeatureMissingError, match=rf"^not installed here: {message}") as raised:
         virtual.VirtualEngine().require(
@@ -76,7 +75,7 @@ def root(tmp_path) -> Root:
     folder.mkdir(parents=True)
     (folder / "program").write_text("x", encoding="utf-8")
     listed = settle(folder)
-    place = folder.parent.with_name(files_list.digest(listed)[:20])
+    place = folder.parent.with_name(hashlib.sha256(listed.encode()).hexdigest()[:20])
     folder.parent.rename(place)
     (place / "files.tsv").write_text(listed, encoding="utf-8")
     return Root(place / "root", place.name, "lock", {"bash": "5.2"})
@@ -106,7 +105,7 @@ def test_what_the_guest_lacks_has_a_remedy(without, kernel, root):
     assert not diagnosis.engines["virtual"]
     features = features_of(diagnosis)
     for name in ("kernel", "root"):
-        assert features[f"virtual engine's {name}"].remedy == pinned.REMEDY
+        assert features[f"virtual engine's {name}"].remedy == parts.REMEDY
     without.add("mininet")
     diagnosis = doctor.diagnose(kernel, root=root)
     assert not diagnosis.engines["virtual"]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from outcast.emulation import in_c
-from outcast.engines.guest import code, helpers, world
-from outcast.engines.kernel.enclosed import Programs
-from outcast.engines.root.cache import Root
+from outcast.engines.chroot import Programs
+from outcast.engines.guest import code, world
+from outcast.engines.guest.roots import Root
 
 PROGRAMS = {program.name: b"\x7fELF" for program in in_c.IN_GUEST}
 
@@ -112,26 +112,26 @@ def test_code_that_was_changed_is_made_anew(tmp_path):
 
 
 @pytest.fixture
-def kept(tmp_path) -> Path:
+def kept(tmp_path, monkeypatch) -> Path:
     """Our programs, as a compiler of the key `one` made them. Each has its name in it."""
-    folder = tmp_path / helpers.key("one")
-    folder.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = code.programs_folder("one")
+    folder.mkdir(parents=True)
     for program in in_c.IN_GUEST:
         (folder / program.name).write_bytes(program.name.encode())
-    helpers.keep(folder)
+    code.write_hashes(folder)
     return folder
 
 
 def test_programs_are_named_by_their_sources_and_their_compiler(kept, tmp_path, monkeypatch):
-    key = kept.name
-    assert key == helpers.key("one") != helpers.key("another")
-    assert helpers.find("another", tmp_path) is None
-    assert helpers.find("one", tmp_path) == {p.name: p.name.encode() for p in in_c.IN_GUEST}
+    assert kept == code.programs_folder("one") != code.programs_folder("another")
+    assert code.find_programs("another") is None
+    assert code.find_programs("one") == {p.name: p.name.encode() for p in in_c.IN_GUEST}
     source = tmp_path / "tcprand.c"
     source.write_text("int other;\n")
     other = in_c.InC("tcprand.so", (source,))
     monkeypatch.setattr(in_c, "IN_GUEST", (in_c.IN_GUEST[0], other, *in_c.IN_GUEST[2:]))
-    assert helpers.key("one") != key
+    assert code.programs_folder("one") != kept
 
 
 def test_ready_programs_are_taken_and_others_compiled(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outcast.api import guest
-from outcast.engines.root.cache import Root
+from outcast.engines.guest.roots import Root
 from outcast.errors import ConfigError, FeatureMissingError
 from outcast.experiment import Experiment
 from outcast.experiment.reader import load
@@ -36,11 +36,11 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch) -> Machine:
     machine = Machine()
-    monkeypatch.setattr(guest.cache, "find", machine.find_root)
+    monkeypatch.setattr(guest.roots, "find", machine.find_root)
     monkeypatch.setattr(guest.kernels, "find", lambda: "kernel" in machine.has or None)
-    monkeypatch.setattr(guest.helpers, "find", lambda compiler: None)
+    monkeypatch.setattr(guest.code, "find_programs", lambda compiler: None)
     monkeypatch.setattr(guest, "_make", machine.make)
-    monkeypatch.setattr(guest.cache, "verify", lambda root: None)
+    monkeypatch.setattr(guest.roots, "verify", lambda root: None)
     return machine
 
 
@@ -64,14 +64,14 @@ def fig3c(**changes: Any) -> Planned:
 def test_a_run_makes_what_it_lacks(machine, monkeypatch, changes, has, has_programs, made):
     machine.has |= set(has)
     programs = {"stream": b""} if has_programs else None
-    monkeypatch.setattr(guest.helpers, "find", lambda compiler: programs)
+    monkeypatch.setattr(guest.code, "find_programs", lambda compiler: programs)
     guest.provide(fig3c(**changes), progress=False)
     assert machine.made == made
 
 
 def test_the_root_brings_mininet_where_this_python_has_none(machine, monkeypatch):
     made_before_planning: list[int] = []
-    monkeypatch.setattr(guest.mininet_package, "is_there", lambda: bool(machine.made))
+    monkeypatch.setattr(guest.roots, "has_mininet", lambda: bool(machine.made))
     plan = "outcast.plan.make.make_plan"
     monkeypatch.setattr(plan, lambda *_: made_before_planning.append(machine.made))
     guest.provide(fig3c(engine="virtual"), progress=False)
@@ -87,14 +87,14 @@ def script(folder: Path, text: str) -> Path:
 
 
 def test_the_script_of_the_checkout_makes_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(guest.pinned, "SCRIPT", script(tmp_path, f"touch {tmp_path}/done"))
+    monkeypatch.setattr(guest.parts, "SCRIPT", script(tmp_path, f"touch {tmp_path}/done"))
     guest._make(False)
     assert (tmp_path / "done").exists()
     failing = script(tmp_path, "echo 'guest: error: no mirror' >&2; exit 1")
-    monkeypatch.setattr(guest.pinned, "SCRIPT", failing)
+    monkeypatch.setattr(guest.parts, "SCRIPT", failing)
     with pytest.raises(FeatureMissingError, match="build did not make the guest: no mirror"):
         guest._make(False)
-    monkeypatch.setattr(guest.pinned, "SCRIPT", tmp_path / "missing")
+    monkeypatch.setattr(guest.parts, "SCRIPT", tmp_path / "missing")
     with pytest.raises(FeatureMissingError, match="guest is missing; install the wheel outcast-g"):
         guest._make(False)
 
@@ -120,11 +120,11 @@ def test_the_root_with_the_compiler_is_verified_where_something_is_compiled(
     machine, monkeypatch, tmp_path
 ):
     verified: list[str] = []
-    monkeypatch.setattr(guest.cache, "find", lambda kind="runtime": Root(tmp_path, kind, "", {}))
-    monkeypatch.setattr(guest.cache, "verify", lambda root: verified.append(root.key))
+    monkeypatch.setattr(guest.roots, "find", lambda kind="runtime": Root(tmp_path, kind, "", {}))
+    monkeypatch.setattr(guest.roots, "verify", lambda root: verified.append(root.key))
     guest.provide(fig3c(engine="virtual"), progress=False)
     assert verified == ["runtime", "build"]
-    monkeypatch.setattr(guest.helpers, "find", lambda compiler: {"stream": b""})
+    monkeypatch.setattr(guest.code, "find_programs", lambda compiler: {"stream": b""})
     guest.provide(fig3c(engine="virtual"), progress=False)
     assert verified[2:] == ["runtime"]
     for swept in ({"kernel.modules": [[]]}, {"points": [{"kernel.modules": []}]}):

@@ -68,9 +68,9 @@ PIN = {
 
 def test_the_package_knows_the_keys_of_what_the_script_makes():
     """After a change of the lock, a patch or the configuration:
-    scripts/guest/build --keys >outcast/engines/pinned.json"""
+    scripts/guest/build --keys >outcast/engines/guest/pinned.json"""
     done = subprocess.run([FOLDER / "build", "--keys"], capture_output=True, text=True, check=True)
-    pinned = FOLDER.parents[1] / "outcast" / "engines" / "pinned.json"
+    pinned = FOLDER.parents[1] / "outcast" / "engines" / "guest" / "pinned.json"
     assert json.loads(done.stdout) == json.loads(pinned.read_text())
 
 

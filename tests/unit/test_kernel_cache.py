@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from outcast.engines import pinned
-from outcast.engines.kernel import cache
-from outcast.engines.kernel.cache import Kernel
+from outcast.engines.guest import kernels, parts
+from outcast.engines.guest.kernels import Kernel
 from outcast.errors import KernelError
 
-OURS = pinned.OURS
+OURS = parts.PINNED
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def keep(tmp_path) -> Callable[..., Kernel]:
         folder.mkdir()
         (folder / "linux").write_bytes(b"elf")
         (folder / "kernel.json").write_text(json.dumps(record))
-        kernel = cache.read(folder)
+        kernel = kernels.read(folder)
         assert kernel is not None
         return kernel
 
@@ -44,26 +43,26 @@ def keep(tmp_path) -> Callable[..., Kernel]:
 
 
 def test_the_pinned_kernel_is_found(tmp_path, keep):
-    assert cache.find(tmp_path) is None
+    assert kernels.find(tmp_path) is None
     newer = keep("ab" * 10, version="7.3.5-1")
-    assert cache.find(tmp_path) is None
+    assert kernels.find(tmp_path) is None
     ours = keep()
     assert ours.key == OURS.kernel
-    assert cache.find(tmp_path) == ours
-    assert cache.find_key(newer.key[:6], tmp_path) == newer
-    assert len(cache.find_all(tmp_path)) == 2
+    assert kernels.find(tmp_path) == ours
+    assert kernels.find_key(newer.key[:6], tmp_path) == newer
+    assert len(kernels.find_all(tmp_path)) == 2
 
 
 def test_a_damaged_program_is_refused(keep):
     kept = keep()
-    cache.verify(kept)
+    kernels.verify(kept)
     kept.program.write_text("elg")
     with pytest.raises(KernelError, match=r"linux is damaged: .*/build --again") as caught:
-        cache.verify(kept)
+        kernels.verify(kept)
     assert "\n" not in str(caught.value)
     kept.program.unlink()
     with pytest.raises(KernelError, match="is damaged"):
-        cache.verify(kept)
+        kernels.verify(kept)
 
 
 @pytest.mark.parametrize("damage", ["record", "program", "half a record"])
@@ -77,4 +76,4 @@ def test_what_is_not_whole_is_not_there(tmp_path, damage, keep):
             kept.program.unlink()
         case _:
             record.write_text(record.read_text()[:40])
-    assert cache.find(tmp_path) is None
+    assert kernels.find(tmp_path) is None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outcast.engines.kernel import enclosed
-from outcast.engines.kernel.enclosed import EnclosedPrograms, Programs, enclose
+from outcast.engines import chroot
+from outcast.engines.chroot import EnclosedPrograms, Programs, enclose
 from outcast.errors import CommandError
 from tests.fakes import FakeMachine
 
@@ -44,7 +44,7 @@ def test_the_first_way_that_works_is_used(packages, tmp_path, allowed, tries):
 def test_paths_are_those_inside(tmp_path):
     machine = FakeMachine("mount")
     root = tmp_path / "root"
-    inside = EnclosedPrograms(root, enclosed.WAYS[0], machine)
+    inside = EnclosedPrograms(root, chroot.WAYS[0], machine)
     inside.run(["make", f"O={root}/build/output", "all"], cwd=root / "build/source")
     (argv,) = machine.ran
     assert argv[argv.index(str(root)) + 1 :][:3] == ["/usr/bin/env", "-i", "--chdir=/build/source"]
@@ -52,7 +52,7 @@ def test_paths_are_those_inside(tmp_path):
 
 
 def test_a_failure_names_the_program_and_not_the_way_in(tmp_path):
-    inside = EnclosedPrograms(tmp_path, enclosed.WAYS[0], FakeMachine())
+    inside = EnclosedPrograms(tmp_path, chroot.WAYS[0], FakeMachine())
     with pytest.raises(CommandError, match=r"^make all: exit status 1"):
         inside.run(["make", "all"], cwd=tmp_path)
 
@@ -87,7 +87,7 @@ def test_programs_see_the_root_alone(machines_own, tmp_path, monkeypatch):
     seen = set(programs.run(["ls", "/"], cwd=root).split())
     assert seen <= {"bin", "dev", "lib", "lib64", "tmp", "usr"}
     told = programs.run(["env"], cwd=root / "tmp", environment={"A": "1"})
-    usual = {f"{name}={text}" for name, text in enclosed.ENVIRONMENT.items()}
+    usual = {f"{name}={text}" for name, text in chroot.ENVIRONMENT.items()}
     assert set(told.splitlines()) - {"PWD=/tmp"} == {"A=1", *usual}
     assert programs.run(["cat", "/dev/null"], cwd=root) == ""
     lines: list[str] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment
-from outcast.engines import programs
+from outcast.engines import program_files
 from outcast.errors import ConfigError
 from outcast.records.run_directory import RunDirectory
 
@@ -43,11 +43,11 @@ def program(folder: Path) -> Path:
 @NEEDS_CC
 def test_libraries_are_copied_beside_the_program(tmp_path):
     made = program(tmp_path)
-    assert programs.needed_by(made, "x") == {"libgreeting.so.1": tmp_path / "libgreeting.so.1"}
+    assert program_files.needed_by(made, "x") == {"libgreeting.so.1": tmp_path / "libgreeting.so.1"}
     (tmp_path / "net.yaml").write_text(CONFIG)
     loaded = experiment.load(tmp_path / "net.yaml")
     directory = RunDirectory(tmp_path / "run")
-    taken = programs.take_files(loaded, directory).programs[0]
+    taken = program_files.take_files(loaded, directory).programs[0]
     files = [str(path.relative_to("programs/greet/files")) for path in taken.files]
     assert files == ["greet", "libraries"]
     # So a run made again takes these, and no others.
@@ -60,4 +60,4 @@ def test_a_library_that_is_not_there_is_named(tmp_path):
     made = program(tmp_path)
     (tmp_path / "libgreeting.so.1").unlink()
     with pytest.raises(ConfigError, match=r"^x: greet needs libgreeting\.so\.1, which this"):
-        programs.needed_by(made, "x")
+        program_files.needed_by(made, "x")

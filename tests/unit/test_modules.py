@@ -8,7 +8,7 @@ import pytest
 
 from outcast.emulation.network import openvswitch, transport
 from outcast.engines import doctor, modules, realtime, virtual
-from outcast.engines.kernel import cache
+from outcast.engines.guest import kernels
 from outcast.engines.modules import Answer, Modules
 from outcast.errors import FeatureMissingError
 from outcast.experiment import load
@@ -148,7 +148,7 @@ def test_the_realtime_engine_loads_what_the_experiment_needs(realtime_engine, ma
 def test_what_cannot_be_loaded_is_missing_in_one_line(realtime_engine, machine, monkeypatch):
     machine.refused["tcp_bic"] = REFUSED
     built = replace(guest("7.3.4"), congestion_controls=("bic", "cubic"))
-    monkeypatch.setattr(cache, "find", lambda: built)
+    monkeypatch.setattr(kernels, "find", lambda: built)
     with pytest.raises(FeatureMissingError) as caught:
         realtime_engine.require(
             *Planned(load(LINEAR, ["transport.congestion_control=bic"])).by("realtime")
@@ -169,8 +169,8 @@ def test_what_cannot_be_loaded_is_missing_in_one_line(realtime_engine, machine, 
     assert ("load", "bridge") in machine.calls
 
 
-def guest(release: str) -> cache.Kernel:
-    return cache.Kernel("linux-source", "1", "recipe", release, 0.0, "hash", Path("linux"))
+def guest(release: str) -> kernels.Kernel:
+    return kernels.Kernel("linux-source", "1", "recipe", release, 0.0, "hash", Path("linux"))
 
 
 def diagnosis(
@@ -204,7 +204,7 @@ def test_doctor_tells_loaded_loadable_and_absent_apart_and_loads_nothing(machine
 
 
 def test_the_virtual_engine_refuses_a_queue_that_is_newer_than_its_kernel(monkeypatch):
-    monkeypatch.setattr(cache, "find", lambda: guest("6.12.48"))
+    monkeypatch.setattr(kernels, "find", lambda: guest("6.12.48"))
     queues = (
         "queue={kind: dualpi2, limit: 11 packets}",
         "queues=[{at: bottleneck, queue: {kind: dualpi2, limit: 11 packets}}]",

@@ -9,9 +9,9 @@ import pytest
 import configs
 from outcast import experiment
 from outcast.emulation import manifest
-from outcast.engines import own_modules, pinned
+from outcast.engines import own_modules
+from outcast.engines.guest import parts, roots
 from outcast.engines.own_modules import Headers
-from outcast.engines.root import cache as roots
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, Kernel, Module
 
@@ -120,7 +120,7 @@ def test_the_guests_modules_are_compiled_by_the_locks_compiler(source, locked, m
     (first,) = own_modules.compile_all([module], locked, FakeMake(), cache)
     assert first.program.read_bytes() == b"locked"
     recorded = own_modules.records([first])["tcp_mine"]["compiler"]
-    assert recorded == f"pinned: {pinned.OURS.compiler}"
+    assert recorded == f"pinned: {parts.PINNED.compiler}"
     monkeypatch.setenv("PATH", "/nonexistent")
     (again,) = own_modules.compile_all([module], locked, FakeMake(), cache)
     assert again == first

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outcast.engines import shipped
+from outcast.engines.guest import parts
 from scripts.guest import wheel
 
 
@@ -51,7 +51,7 @@ def test_what_was_packed_comes_back(tree, tmp_path, umask):
     archive.write_bytes(packed_bytes(tree))
     before = os.umask(umask)
     try:
-        shipped.unpack(archive, again)
+        parts.unpack(archive, again)
     finally:
         os.umask(before)
     assert described(again) == described(tree)

@@ -16,11 +16,10 @@ from outcast import cli, experiment, files
 from outcast.api import guest
 from outcast.emulation import standalone
 from outcast.emulation.programs import folders, launch, runner
-from outcast.engines import programs as before_the_run
-from outcast.engines import virtual
+from outcast.engines import program_files, virtual
 from outcast.engines.guest import world
+from outcast.engines.guest.kernels import Kernel
 from outcast.engines.guest.world import World
-from outcast.engines.kernel.cache import Kernel
 from outcast.engines.virtual import VirtualEngine
 from outcast.errors import ConfigError, FeatureMissingError
 from outcast.plan import stored
@@ -187,10 +186,10 @@ def test_a_missing_program_is_refused(tmp_path):
         ("/etc", "cannot be executed$"),
     ):
         with pytest.raises(FeatureMissingError, match=named) as caught:
-            before_the_run.require(asked(tmp_path, f"programs.1.command.0={command}"), None)
+            program_files.require(asked(tmp_path, f"programs.1.command.0={command}"), None)
         assert str(caught.value).startswith("programs.1.command: ")
     with pytest.raises(ConfigError, match="is in none of its `files`"):
-        before_the_run.require(asked(tmp_path, "programs.1.command.0=./mine"), None)
+        program_files.require(asked(tmp_path, "programs.1.command.0=./mine"), None)
 
 
 def test_a_program_that_the_guest_does_not_see_is_refused(tmp_path):
@@ -198,16 +197,16 @@ def test_a_program_that_the_guest_does_not_see_is_refused(tmp_path):
     mine.write_text("#!/bin/sh\n", encoding="ascii")
     mine.chmod(0o755)
     wanted = asked(tmp_path, f"programs.1.command.0={mine}")
-    before_the_run.require(wanted, None)
+    program_files.require(wanted, None)
     if str(tmp_path.resolve()).startswith("/tmp/"):
         with pytest.raises(FeatureMissingError, match="the guest does not see the host's /tmp"):
-            before_the_run.require(wanted, world.of_host())
+            program_files.require(wanted, world.of_host())
         link = tmp_path / "link"
         link.symlink_to("/bin/true")
         with pytest.raises(FeatureMissingError, match="the guest does not see the host's /tmp"):
-            before_the_run.require(asked(tmp_path, f"programs.1.command.0={link}"), world.of_host())
+            program_files.require(asked(tmp_path, f"programs.1.command.0={link}"), world.of_host())
     given_to_it = asked(tmp_path, "programs.1.command.0=./mine", "programs.1.files=[mine]")
-    before_the_run.require(given_to_it, world.of_host())
+    program_files.require(given_to_it, world.of_host())
 
 
 def test_a_program_that_the_guests_root_lacks_is_refused_with_the_remedy(tmp_path):
@@ -223,25 +222,25 @@ def test_a_program_that_the_guests_root_lacks_is_refused_with_the_remedy(tmp_pat
     (root / "usr/bin/out").symlink_to("../../../../../../bin/sh")
     sees = World(root)
     for command in ("curl", "/bin/curl", "/usr/bin/python3"):
-        before_the_run.require(asked(tmp_path, f"programs.1.command.0={command}"), sees)
+        program_files.require(asked(tmp_path, f"programs.1.command.0={command}"), sees)
     for command in ("nginx", "/usr/sbin/nginx", "/bin/sh", "/bin/out"):
         with pytest.raises(
             FeatureMissingError, match=r"guest's own root.*guest\.root=host"
         ) as caught:
-            before_the_run.require(asked(tmp_path, f"programs.1.command.0={command}"), sees)
+            program_files.require(asked(tmp_path, f"programs.1.command.0={command}"), sees)
         assert str(caught.value).startswith(f"programs.1.command: {command}: ")
     mine = tmp_path / "mine"
     mine.write_text("#!/bin/sh\n", encoding="ascii")
     mine.chmod(0o755)
     with pytest.raises(FeatureMissingError, match=r"a program of yours is given by `files`; "):
-        before_the_run.require(asked(tmp_path, f"programs.1.command.0={mine}"), sees)
+        program_files.require(asked(tmp_path, f"programs.1.command.0={mine}"), sees)
     for word in ("mine", str(mine), "/bin/mine"):
         command = Command("h1", (word,), str(tmp_path), 1)
         with pytest.raises(FeatureMissingError, match=r"^COMMAND: .*guest\.root=host"):
-            before_the_run.require_command(command, sees)
+            program_files.require_command(command, sees)
     # The guest sees the folder in which the command is called.
-    before_the_run.require_command(Command("h1", ("./mine",), str(tmp_path), 1), sees)
-    before_the_run.require_command(Command("h1", ("curl",), str(tmp_path), 1), sees)
+    program_files.require_command(Command("h1", ("./mine",), str(tmp_path), 1), sees)
+    program_files.require_command(Command("h1", ("curl",), str(tmp_path), 1), sees)
 
 
 def test_files_are_taken_into_the_run_directory(tmp_path):
@@ -250,7 +249,7 @@ def test_files_are_taken_into_the_run_directory(tmp_path):
     (tmp_path / "run").mkdir()
     directory = RunDirectory(tmp_path / "run")
     wanted = asked(tmp_path, "programs.0.files=[site]")
-    taken = before_the_run.take_files(wanted, directory)
+    taken = program_files.take_files(wanted, directory)
     assert with_files(make_plan(wanted).programs, taken) == make_plan(taken).programs
     directory.config.write_text(experiment.dump(taken), encoding="utf-8")
     assert "programs/web/files/site" in directory.config.read_text(encoding="utf-8")

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 import outcast
-from outcast.engines import shipped
-from outcast.engines.kernel.cache import Kernel
-from outcast.engines.root.cache import Root
-from outcast.engines.shipped import Guest
+from outcast.engines.guest import parts
+from outcast.engines.guest.kernels import Kernel
+from outcast.engines.guest.parts import Guest
+from outcast.engines.guest.roots import Root
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,7 +55,7 @@ def test_the_same_commit_gives_the_same_wheel(tmp_path):
     with zipfile.ZipFile(first) as wheel:
         names = set(wheel.namelist())
         metadata = email.message_from_bytes(wheel.read(f"{stem}.dist-info/METADATA"))
-    assert "outcast/engines/pinned.json" in names
+    assert "outcast/engines/guest/pinned.json" in names
     assert "configs/fig3c.yaml" in names
     assert not any(name.startswith(("tests/", "docs/", "scripts/")) for name in names)
     pages = {f"{stem}.data/data/share/doc/outcast/{page}" for page in named_by_messages()}
@@ -134,8 +134,8 @@ def test_the_guests_wheel_has_licences_sources_and_what_is_booted(machine, tmp_p
         for tree in trees
     )
     assert one == two
-    package = trees[0] / shipped.PACKAGE
-    guest = Guest.model_validate_json((package / shipped.RECORD).read_text())
+    package = trees[0] / parts.PACKAGE
+    guest = Guest.model_validate_json((package / parts.RECORD).read_text())
     assert guest.version == outcast.__version__
     assert [(part.kind, part.key) for part in guest.parts] == [
         ("roots", "abc"),

@@ -5,10 +5,9 @@ import os
 
 import pytest
 
-from outcast.engines import pinned
-from outcast.engines.root import cache, files_list
-from outcast.engines.root.cache import Root
-from outcast.engines.root.files_list import TIME_S
+from outcast.engines.guest import files_list, parts, roots
+from outcast.engines.guest.parts import TIME_S
+from outcast.engines.guest.roots import Root
 from outcast.errors import FeatureMissingError, RootError
 
 
@@ -27,24 +26,24 @@ def root(tmp_path, monkeypatch) -> Root:
     (made.parent / "root.json").write_text(record)
     (tmp_path / "roots").mkdir()
     made.parent.rename(tmp_path / "roots" / key)
-    monkeypatch.setattr(pinned, "OURS", pinned.OURS._replace(runtime=key))
-    found = cache.find(folder=tmp_path / "roots")
+    monkeypatch.setattr(parts, "PINNED", parts.PINNED._replace(runtime=key))
+    found = roots.find(folder=tmp_path / "roots")
     assert found is not None
     return found
 
 
 def test_a_root_is_found_by_its_key(root, tmp_path):
     assert root.packages == {"dash": "1"}
-    assert cache.find("build", tmp_path / "roots") is None
-    cache.verify(root, every_byte=True)
+    assert roots.find("build", tmp_path / "roots") is None
+    roots.verify(root, every_byte=True)
 
 
 def test_the_environment_may_name_another_folder(root, tmp_path, monkeypatch):
-    monkeypatch.setenv(pinned.VARIABLE, str(tmp_path))
-    assert cache.find() == root
-    monkeypatch.setenv(pinned.VARIABLE, str(tmp_path / "other"))
+    monkeypatch.setenv(parts.VARIABLE, str(tmp_path))
+    assert roots.find() == root
+    monkeypatch.setenv(parts.VARIABLE, str(tmp_path / "other"))
     with pytest.raises(FeatureMissingError, match=r"OUTCAST_GUEST: .*/other/roots/\w+ is missing"):
-        cache.find()
+        roots.find()
 
 
 def test_modes_and_times_are_the_same_on_every_machine(root):
@@ -69,13 +68,13 @@ def test_modes_and_times_are_the_same_on_every_machine(root):
 def test_a_damaged_root_is_refused_at_once(root, damage, what):
     damage(root.folder)
     with pytest.raises(RootError, match=f"is damaged: {what} is not as it was kept; scripts/guest"):
-        cache.verify(root)
+        roots.verify(root)
 
 
 def test_what_hides_behind_its_size_and_time_is_found_by_hashing(root):
     path = root.folder / "usr/bin/dash"
     path.write_bytes(b"\x7fELF DASH")
     os.utime(path, (TIME_S, TIME_S))
-    cache.verify(root)
+    roots.verify(root)
     with pytest.raises(RootError, match="usr/bin/dash is not as it was kept"):
-        cache.verify(root, every_byte=True)
+        roots.verify(root, every_byte=True)

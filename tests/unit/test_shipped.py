@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import outcast
-from outcast.engines import doctor, shipped
-from outcast.engines.root import cache, mininet_package
-from outcast.engines.shipped import Guest, Part
+from outcast.engines import doctor
+from outcast.engines.guest import parts, roots
+from outcast.engines.guest.parts import Guest, Part
 from outcast.errors import FeatureMissingError
 from outcast.files import sha256
 from scripts.guest import wheel
@@ -19,9 +19,9 @@ from scripts.guest import wheel
 
 @pytest.fixture(autouse=True)
 def _read_anew() -> Iterator[None]:
-    shipped.installed.cache_clear()
+    parts.installed.cache_clear()
     yield
-    shipped.installed.cache_clear()
+    parts.installed.cache_clear()
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def package(tmp_path, monkeypatch) -> Path:
     source = tmp_path / "source"
     source.mkdir()
     (source / "linux").write_bytes(b"ELF" * 1000)
-    folder = tmp_path / "site" / shipped.PACKAGE
+    folder = tmp_path / "site" / parts.PACKAGE
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()
     with (folder / "kernels.tar.zst").open("wb") as stream:
@@ -47,9 +47,9 @@ def package(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def write_record(folder: Path, *parts: Part, version: str = outcast.__version__) -> None:
-    guest = Guest(version=version, parts=parts)
-    (folder / shipped.RECORD).write_text(guest.model_dump_json(), encoding="utf-8")
+def write_record(folder: Path, *packed: Part, version: str = outcast.__version__) -> None:
+    guest = Guest(version=version, parts=packed)
+    (folder / parts.RECORD).write_text(guest.model_dump_json(), encoding="utf-8")
 
 
 def left_in(folder: Path) -> list[str]:
@@ -57,25 +57,25 @@ def left_in(folder: Path) -> list[str]:
 
 
 def test_without_the_package_nothing_is_provided(tmp_path):
-    assert shipped.installed() is None
-    assert not shipped.provide(tmp_path / "kernels" / "abc")
-    assert shipped.misfit("kernels", "abc") == ""
+    assert parts.installed() is None
+    assert not parts.provide(tmp_path / "kernels" / "abc")
+    assert parts.misfit("kernels", "abc") == ""
     assert not (tmp_path / "kernels").exists()
 
 
 def test_a_part_is_unpacked_once(package, tmp_path):
     target = tmp_path / "cache" / "kernels" / "abc"
-    assert shipped.provide(target)
+    assert parts.provide(target)
     assert (target / "linux").read_bytes() == b"ELF" * 1000
     assert left_in(target.parent) == ["abc"]
-    shutil.rmtree(package.parent / shipped.PACKAGE)
+    shutil.rmtree(package.parent / parts.PACKAGE)
     assert (target / "linux").is_file()
 
 
 def test_several_may_unpack_at_a_time(package, tmp_path):
     target = tmp_path / "kernels" / "abc"
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(shipped.provide, [target] * 8))
+        assert all(pool.map(parts.provide, [target] * 8))
     assert left_in(target.parent) == ["abc"]
 
 
@@ -85,7 +85,7 @@ def test_a_damaged_archive_is_refused(package, tmp_path):
         stream.write(b"\0\0\0\0")
     target = tmp_path / "kernels" / "abc"
     with pytest.raises(FeatureMissingError, match="is damaged: it has another hash") as caught:
-        shipped.provide(target)
+        parts.provide(target)
     assert "pip install --force-reinstall" in str(caught.value)
     assert left_in(target.parent) == []
 
@@ -93,12 +93,12 @@ def test_a_damaged_archive_is_refused(package, tmp_path):
 def test_a_package_of_another_outcast_names_the_version_that_fits(package, tmp_path):
     write_record(package, version="0.0.9")
     assert doctor.diagnose(None).findings[-3].remedy.startswith("the installed wheel outcast-guest")
-    said = shipped.misfit("kernels", "abc")
+    said = parts.misfit("kernels", "abc")
     assert said == (
         f"the installed wheel outcast-guest 0.0.9 does not fit this outcast {outcast.__version__}; "
         f"install outcast-guest {outcast.__version__}"
     )
-    assert not shipped.provide(tmp_path / "kernels" / "abc")
+    assert not parts.provide(tmp_path / "kernels" / "abc")
 
 
 @pytest.fixture
@@ -122,13 +122,13 @@ def is_mininets(name: str) -> bool:
 @pytest.mark.usefixtures("no_mininet")
 def test_mininet_comes_from_the_root(tmp_path, monkeypatch):
     """Planning works on a machine without Mininet, and changes nothing in the root."""
-    folder = tmp_path / mininet_package.PACKAGES / "mininet"
+    folder = tmp_path / roots.PACKAGES / "mininet"
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()
     (folder / "topo.py").write_text("from mininet.util import WHERE\n", encoding="utf-8")
     (folder / "util.py").write_text("WHERE = __file__\n", encoding="utf-8")
-    monkeypatch.setattr(cache, "find", lambda: cache.Root(tmp_path, "key", "lock", {}))
-    assert mininet_package.is_there()
+    monkeypatch.setattr(roots, "find", lambda: roots.Root(tmp_path, "key", "lock", {}))
+    assert roots.has_mininet()
     topo = __import__("mininet.topo").topo
     assert Path(topo.WHERE) == folder / "util.py"
     assert sorted(path.name for path in folder.iterdir()) == ["__init__.py", "topo.py", "util.py"]
@@ -142,7 +142,7 @@ def test_without_mininet_the_guest_is_made_first(monkeypatch):
     def make(progress):
         raise NoRoot
 
-    monkeypatch.setattr(cache, "find", lambda: None)
+    monkeypatch.setattr(roots, "find", lambda: None)
     monkeypatch.setattr("outcast.api.guest._make", make)
     with pytest.raises(NoRoot):
         outcast.load("configs/fig3c.yaml")

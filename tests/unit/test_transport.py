@@ -6,7 +6,7 @@ import pytest
 
 from outcast.emulation.network import transport
 from outcast.engines import virtual
-from outcast.engines.kernel.cache import Kernel
+from outcast.engines.guest.kernels import Kernel
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Transport
 from outcast.plan import transport as plan_transport

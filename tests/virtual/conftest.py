@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from outcast.engines.kernel import cache
+from outcast.engines.guest import kernels
 from outcast.workflow import _Pictures
 
 _GET_READY = _Pictures.get_ready
@@ -19,8 +19,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def kernel() -> cache.Kernel:
-    found = cache.find()
+def kernel() -> kernels.Kernel:
+    found = kernels.find()
     assert found is not None, "run: scripts/guest/build"
     return found
 

@@ -20,7 +20,7 @@ from outcast.assignment.classes import Class, new_class
 from outcast.assignment.exercise import load_exercise
 from outcast.assignment.folder import Folder, Key
 from outcast.assignment.marking import Graded, mark
-from outcast.engines.root import cache as roots
+from outcast.engines.guest import roots
 from outcast.engines.virtual import world_of
 from outcast.experiment import Experiment
 from outcast.files import cache_folder

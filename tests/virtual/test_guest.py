@@ -20,11 +20,10 @@ import pytest
 
 from outcast import experiment, netlink
 from outcast.emulation.queues.port import tbf_options
+from outcast.engines.doctor import prepare_check
 from outcast.engines.guest import boot as guest
-from outcast.engines.guest import world
-from outcast.engines.guest.features import prepare as prepare_check
+from outcast.engines.guest import kernels, world
 from outcast.engines.guest.world import World
-from outcast.engines.kernel import cache
 from outcast.engines.virtual import world_of
 from outcast.errors import GuestError
 from outcast.experiment.queues.drop_tail import Tbf
@@ -40,14 +39,14 @@ RESULTS = ROOT / "results"
 
 @pytest.fixture(scope="module")
 def kernel() -> Path:
-    found = cache.find()
+    found = kernels.find()
     return found.program
 
 
 @functools.cache
 def locked() -> World:
     """The root of the lock, with our code."""
-    kernel = cache.find()
+    kernel = kernels.find()
     assert kernel is not None
     sees = world_of(experiment.load(ROOT / "configs/fig3c.yaml"), kernel)
     assert not sees.is_host, "run: scripts/guest/build"
@@ -301,7 +300,7 @@ boot(Boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}), [{str(own / "bin/pytho
 
 def test_its_kernel_has_what_experiments_use(kernel, tmp_path):
     command = shlex.join(prepare_check(tmp_path))
-    found = cache.find()
+    found = kernels.find()
     said = json.loads(output(kernel, tmp_path, command)[-1])
     assert said["release"] == found.release
     assert tuple(said["congestion_controls"]) == found.congestion_controls

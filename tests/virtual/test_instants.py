@@ -5,7 +5,7 @@ from pathlib import Path
 
 from outcast.emulation import instants
 from outcast.engines.guest import boot as guest
-from outcast.engines.kernel.cache import Kernel
+from outcast.engines.guest.kernels import Kernel
 from outcast.records.flows import GUEST_START_NS
 
 SPIN_STEP_NS = 50_000

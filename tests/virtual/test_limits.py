@@ -10,8 +10,7 @@ from pathlib import Path
 
 from outcast import experiment
 from outcast.engines import limits
-from outcast.engines.guest import boot
-from outcast.engines.kernel import cache
+from outcast.engines.guest import boot, kernels
 from outcast.engines.ledger import undo_dead
 from outcast.plan.make import make_plan
 from tests import guest_runs
@@ -76,7 +75,7 @@ def test_a_hard_limit_is_refused_before_anything_is_made(tmp_path):
 
 
 def test_the_guest_sees_the_same_limits_whatever_the_hosts_are(tmp_path):
-    found = cache.find()
+    found = kernels.find()
     code = f"""
 from pathlib import Path
 from outcast.engines.guest.boot import Boot, boot

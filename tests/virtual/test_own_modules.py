@@ -9,7 +9,7 @@ import pytest
 
 import outcast
 from outcast.cli import invoke
-from outcast.engines import pinned
+from outcast.engines.guest import parts
 from tests import guest_runs
 from tests.guest_runs import OUTCAST, argv, manifest_of
 
@@ -87,7 +87,7 @@ def test_cubic_under_another_name_sends_the_same_packets(config, kernel, tmp_pat
     assert recorded["kernel"]["modules"] == {
         "tcp_mine": {
             "loaded": "by this run",
-            "compiler": f"pinned: {pinned.OURS.compiler}",
+            "compiler": f"pinned: {parts.PINNED.compiler}",
             "sources": {"modules/tcp_mine/tcp_mine.c": digest},
             "parameters": "beta=717",
         }

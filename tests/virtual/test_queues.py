@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pytest
 import yaml
 
-from outcast.engines.guest import boot
-from outcast.engines.kernel import cache
+from outcast.engines.guest import boot, kernels
 from tests import queue_kinds
 
 ROOT = Path(__file__).parents[2]
@@ -193,7 +192,7 @@ def outcome_of(line: str) -> tuple[str, Outcome]:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory) -> dict[str, Outcome]:
-    kernel = cache.find()
+    kernel = kernels.find()
     assert kernel is not None, "run: scripts/guest/build"
     folder = tmp_path_factory.mktemp("bench")
     shutil.copy(Path(__file__).with_name("queue_bench.py"), folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outcast.engines.guest import boot as guest
-from outcast.engines.kernel import cache
+from outcast.engines.guest import kernels
 
 SOURCE = Path(__file__).with_name("counter.c")
 SLEEP_NS = 10_000_001
@@ -26,7 +26,7 @@ def program(tmp_path_factory) -> Path:
 
 def said(folder: Path, program: Path, seed: int, *arguments: str) -> list[tuple[str, list[int]]]:
     """The program's lines in the guest: a name, and numbers."""
-    kernel = cache.find()
+    kernel = kernels.find()
     assert kernel is not None
     folder.mkdir()
     shutil.copy2(program, folder)

@@ -13,11 +13,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from outcast.emulation import in_c
 from outcast.emulation.commands import SystemCommands, python_module
-from outcast.engines.guest.code import Code
-from outcast.engines.root.cache import Root
+from outcast.engines.guest.roots import Root
+
+if TYPE_CHECKING:
+    from outcast.engines.guest.code import Code
 
 PYTHON = "/usr/bin/python3"
 """The Python of a locked root, and of the host for the guest's first process."""
@@ -27,6 +30,8 @@ _MOST_LINKS = 40
 
 CODE = "/opt/outcast"
 """The path of our code in the guest."""
+PROGRAMS = "programs"
+"""The folder of our programs in C, within the code."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ def of_root(root: Root, code: Code | None = None) -> World:
         environment={
             "PYTHONPATH": CODE,
             "SETUPTOOLS_USE_DISTUTILS": "stdlib",
-            in_c.READY: f"{CODE}/{Code.PROGRAMS}",
+            in_c.READY: f"{CODE}/{PROGRAMS}",
         },
         record={"root": root.key, "lock": root.lock, "code": code.key},
     )

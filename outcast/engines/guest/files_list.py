@@ -9,29 +9,21 @@ f   755   N   SHA256   usr/bin/dash
 l   -     -   TARGET   usr/bin/sh
 ```
 
-N is the size in bytes. Modes are 755 or 644. Owners and times are not in it, because no root has
-its own: a root's files all carry the time `TIME_S`.
+N is the size in bytes. Modes are 755 or 644. Owners and times are not in it, because all files of a
+root have the same owner and the time `parts.TIME_S`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from outcast.engines.guest.parts import TIME_S
 from outcast.errors import RootError
-
-TIME_S = 1_000_000_000
-"""The modification time of every file of a root. It is the time at which the guest boots."""
-
-_LINE = re.compile(
-    r"(?:d\t-\t-\t-|f\t(?P<mode>755|644)\t(?P<size>\d{1,12})\t(?P<sha256>[0-9a-f]{64})"
-    r"|l\t-\t-\t(?P<target>[^\t\n]+))\t(?P<path>[^\t\n]+)"
-)
 
 
 class Item(NamedTuple):
@@ -42,7 +34,7 @@ class Item(NamedTuple):
     Attributes:
         path: relative to the root, as `usr/bin/dash`.
         sha256: of a file's content; empty for the others.
-        target: where a link leads; empty for the others. It is relative.
+        target: where a link leads; empty for the others.
     """
 
     path: str
@@ -71,42 +63,27 @@ def dumps(items: Iterable[Item]) -> str:
 
 
 def loads(text: str) -> list[Item]:
-    """Reads a list. Raises ValueError where a line is no entry, or leads out of the root."""
+    """Reads a list. Raises ValueError where a line is no entry."""
     items = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        match = _LINE.fullmatch(line)
-        mode, size, sha256, target, path = match.groups("") if match else ("",) * 5
-        if not is_inside(path):
-            raise ValueError(f"line {number} is not one of a list of files")
-        items.append(Item(path, mode == "755", int(size or 0), sha256, target))
+    for line in text.splitlines():
+        kind, mode, size, value, path = line.split("\t")
+        if kind == "f":
+            items.append(Item(path, mode == "755", int(size), value))
+        else:
+            items.append(Item(path, target=value if kind == "l" else ""))
     return items
-
-
-def digest(text: str) -> str:
-    """The hash that names a root with this list."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def is_inside(path: str) -> bool:
-    """Whether a path is relative, printable, and has no empty part and none that leads upwards."""
-    if not path.isprintable():
-        return False
-    # Few paths have these, and a list has thousands of paths.
-    if "/." in path or "//" in path or path[:1] in ("", ".", "/") or path[-1] == "/":
-        return not {"", ".", ".."} & set(path.split("/"))
-    return True
 
 
 def scan(folder: Path) -> list[Item]:
     """Lists what is in a folder, and hashes every file.
 
-    Raises RootError: it holds something that is no folder, file or link.
+    Raises RootError: something in it is no folder, file or link.
     """
     return list(_walk(str(folder), ""))
 
 
 def _walk(folder: str, above: str) -> Iterator[Item]:
-    """Lists what is in a folder, whose own path ends with `above`."""
+    """The items in `folder`. The paths of items begin with `above`."""
     with os.scandir(folder) as entries:
         inner = sorted(entries, key=lambda entry: entry.name)
     for entry in inner:
@@ -117,16 +94,12 @@ def _walk(folder: str, above: str) -> Iterator[Item]:
             yield Item(name)
             yield from _walk(entry.path, f"{name}/")
         elif entry.is_file():
-            yield _hashed(entry, name)
+            status = entry.stat(follow_symlinks=False)
+            with open(entry.path, "rb", buffering=0) as stream:
+                content = hashlib.file_digest(stream, "sha256").hexdigest()
+            yield Item(name, bool(status.st_mode & stat.S_IXUSR), status.st_size, content)
         else:
             raise RootError(f"{entry.path}: a root holds folders, regular files and links alone")
-
-
-def _hashed(entry: os.DirEntry[str], name: str) -> Item:
-    status = entry.stat(follow_symlinks=False)
-    with open(entry.path, "rb", buffering=0) as stream:
-        content = hashlib.file_digest(stream, "sha256").hexdigest()
-    return Item(name, bool(status.st_mode & stat.S_IXUSR), status.st_size, content)
 
 
 def settle(folder: Path) -> str:
@@ -143,10 +116,11 @@ def settle(folder: Path) -> str:
     return dumps(items)
 
 
-def first_change(folder: Path, items: Iterable[Item]) -> str | None:
-    """The first path that is not as it was listed, judged without reading a file; or None.
+def first_change(folder: Path, items: Iterable[Item], *, every_byte: bool = False) -> str | None:
+    """The first path that is not as it was listed, or None.
 
-    A file that was added or removed changes its folder's time, so no folder has to be listed.
+    Kinds, sizes, times and modes are compared, which takes some hundredths of a second. A file that
+    was added or removed changes its folder's time. With `every_byte` all files are hashed too.
     """
     time_ns = TIME_S * 10**9
     for item in items:
@@ -165,4 +139,6 @@ def first_change(folder: Path, items: Iterable[Item]) -> str | None:
             is_same = False
         if not is_same:
             return item.path
-    return None
+    if not every_byte:
+        return None
+    return min((item.path for item in set(scan(folder)) ^ set(items)), default=None)

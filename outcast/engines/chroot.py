@@ -1,4 +1,4 @@
-"""Programs that compile for the guest, in a root of their own on every machine.
+"""Programs that compile for the guest or for this kernel, outside or inside a root of their own.
 
 A chroot needs no mount but that of /dev/null, which every user may make in namespaces of their own.
 So an ordinary user can build as root can. See user_namespaces(7) and unshare(1).
@@ -12,7 +12,6 @@ import shutil
 import signal
 import stat
 import subprocess
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -23,7 +22,7 @@ _ERROR_LINES = 12
 
 
 class Programs:
-    """Starts programs. An interrupt ends one and all that it started."""
+    """Starts programs. An interrupt ends the program and all that it started."""
 
     def run(
         self,
@@ -33,9 +32,13 @@ class Programs:
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> str:
-        """Runs a program to its end. Returns its standard output. Raises CommandError.
+        """Runs a program to its end. Returns its standard output and its errors.
 
-        Of our environment, the program gets PATH, HOME and proxies alone.
+        Of our environment it gets PATH, HOME and proxies alone.
+
+        Raises:
+            CommandError: the program failed.
+            FeatureMissingError: it is not there.
         """
         kept = {
             name: value
@@ -58,12 +61,10 @@ class Programs:
         except FileNotFoundError:
             raise FeatureMissingError(f"{argv[0]} is missing on this machine") from None
         lines: list[str] = []
-        last: deque[str] = deque(maxlen=_ERROR_LINES)
         try:
             assert process.stdout is not None
             for line in process.stdout:
                 lines.append(line)
-                last.append(line.strip())
                 if on_line is not None:
                     on_line(line.rstrip("\n"))
             status = process.wait()
@@ -73,7 +74,8 @@ class Programs:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         if status:
-            raise CommandError(argv, status, " | ".join(last))
+            last = " | ".join(line.strip() for line in lines[-_ERROR_LINES:])
+            raise CommandError(argv, status, last)
         return "".join(lines)
 
 
@@ -83,7 +85,7 @@ ENVIRONMENT = {
     "LC_ALL": "C",
     "TZ": "UTC",
 }
-"""All of the environment that programs in the root get, besides what a call names."""
+"""The whole environment of programs in the root, besides what a call adds."""
 
 _NAMESPACES = ("--mount", "--pid", "--fork", "--kill-child=SIGKILL")
 _WITH_NULL = 'umask 022; mount --bind /dev/null "$0/dev/null" && exec chroot "$0" "$@"'
@@ -97,7 +99,7 @@ WAYS = (
 own, an ordinary user's, and that of a root without privileges, as in a container."""
 
 _PROBE = "test -c /dev/null && : >/dev/null"
-"""Without a mount, /dev/null is a device of the root's own, which not every file system allows."""
+"""Without a mount, /dev/null is a device in the root, which not every file system allows."""
 
 
 class EnclosedPrograms(Programs):
@@ -143,26 +145,10 @@ class EnclosedPrograms(Programs):
 
 
 def enclose(packages: Path, root: Path, programs: Programs) -> EnclosedPrograms:
-    """Lays out a root and finds how it can be entered.
-
-    `packages` is only read. The root gets links to its files where it can.
+    """Copies or links a folder of packages to a new root, and finds how it can be entered.
 
     Raises FeatureMissingError: no way into the root works here; with what each said.
     """
-    _lay_out(packages, root)
-    refused = []
-    for enter in WAYS:
-        enclosed = EnclosedPrograms(root, enter, programs)
-        try:
-            enclosed.run(["/bin/sh", "-c", _PROBE], cwd=root / "tmp")
-        except (CommandError, FeatureMissingError) as error:
-            refused.append(error.stderr if isinstance(error, CommandError) else str(error))
-        else:
-            return enclosed
-    raise FeatureMissingError(f"a root of its own cannot be entered: {'; '.join(refused)}")
-
-
-def _lay_out(packages: Path, root: Path) -> None:
     try:
         shutil.copytree(packages, root, symlinks=True, copy_function=link_or_copy)
     except shutil.Error as error:
@@ -176,10 +162,20 @@ def _lay_out(packages: Path, root: Path) -> None:
     except PermissionError:
         # An ordinary user mounts the machine's own over this.
         null.touch()
+    refused = []
+    for enter in WAYS:
+        enclosed = EnclosedPrograms(root, enter, programs)
+        try:
+            enclosed.run(["/bin/sh", "-c", _PROBE], cwd=root / "tmp")
+        except (CommandError, FeatureMissingError) as error:
+            refused.append(error.stderr if isinstance(error, CommandError) else str(error))
+        else:
+            return enclosed
+    raise FeatureMissingError(f"a root of its own cannot be entered: {'; '.join(refused)}")
 
 
 def link_or_copy(source: str, target: str) -> None:
-    """A link where both stand on one file system and the file is ours, because it costs nothing."""
+    """Links a file where both stand on one file system and the file is ours: that costs nothing."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:

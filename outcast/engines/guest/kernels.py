@@ -1,4 +1,4 @@
-"""The kernels that this user has built.
+"""The kernels that this user has: User-Mode Linux, built from a distribution's source package.
 
 scripts/guest/build puts them into `$XDG_CACHE_HOME/outcast/kernels/KEY/`: `linux`, `kernel.json`,
 and in `headers` what modules are compiled against. Nothing in it is ever changed.
@@ -6,13 +6,14 @@ and in `headers` what modules are compiled against. Nothing in it is ever change
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import files
-from outcast.engines import pinned, shipped
-from outcast.errors import FeatureMissingError, InputError, KernelError
+from outcast.engines.guest import parts
+from outcast.errors import FeatureMissingError, KernelError
 
 _PROGRAM = "linux"
 _RECORD = "kernel.json"
@@ -24,10 +25,12 @@ class Kernel:
     """A kernel that was built, booted once and kept.
 
     Attributes:
-        version: that package's version, or the tarball's hash.
+        source: the package or tarball that it was built from.
+        version: the package's version, or the tarball's hash.
         recipe: a hash of the configuration and the patches.
         release: what `uname -r` says in the guest.
-        compiler: what compiled it; empty in kernels of before there was a lock.
+        own: the user's patches and options in it.
+        compiler: empty in kernels that were built before there was a lock.
     """
 
     source: str
@@ -48,22 +51,25 @@ class Kernel:
 
     @property
     def headers(self) -> Path:
-        """Modules are compiled against this; see `outcast.engines.kernel.headers`."""
+        """The folder that modules are compiled against."""
         return self.program.with_name(_HEADERS)
 
 
-def default_folder() -> Path:
-    """The folder of this user's kernels."""
-    return files.cache_folder() / "kernels"
-
-
 def find(folder: Path | None = None) -> Kernel | None:
-    """The pinned kernel, or None where this user does not have it; see `shipped.find`."""
-    return shipped.find("kernels", pinned.OURS.kernel, read, folder)
+    """The pinned kernel, or None where this user does not have it; see `parts.find`."""
+    return parts.find("kernels", parts.PINNED.kernel, read, folder)
+
+
+def require() -> Kernel:
+    """As `find`. Raises FeatureMissingError where this user does not have it."""
+    kernel = find()
+    if kernel is None:
+        raise FeatureMissingError(f"the virtual engine's kernel is missing; {parts.REMEDY}")
+    return kernel
 
 
 def find_key(beginning: str, folder: Path | None = None) -> Kernel:
-    """The one kernel whose key begins so. Raises FeatureMissingError, which names all."""
+    """The kernel whose key begins so. Raises FeatureMissingError, unless it is exactly one."""
     kernels = find_all(folder)
     matching = [kernel for kernel in kernels if kernel.key.startswith(beginning)]
     if len(matching) != 1:
@@ -78,7 +84,7 @@ def find_key(beginning: str, folder: Path | None = None) -> Kernel:
 
 def find_all(folder: Path | None = None) -> list[Kernel]:
     """All kernels, the one that was built last first."""
-    records = sorted((folder or default_folder()).glob(f"*/{_RECORD}"))
+    records = sorted((folder or files.cache_folder() / "kernels").glob(f"*/{_RECORD}"))
     kernels = [kernel for path in records if (kernel := read(path.parent)) is not None]
     return sorted(kernels, key=lambda kernel: kernel.program.stat().st_mtime, reverse=True)
 
@@ -90,10 +96,9 @@ def of_sha256(sha256: object) -> Kernel | None:
 
 def verify(kernel: Kernel) -> None:
     """Raises KernelError if a kernel's program is not as it was kept."""
-    try:
+    is_whole = False
+    with contextlib.suppress(OSError):
         is_whole = files.sha256(kernel.program) == kernel.sha256
-    except (OSError, InputError):
-        is_whole = False
     if not is_whole:
         raise KernelError(
             f"the guest's kernel {kernel.program} is damaged: it is not as it was kept; "
@@ -106,7 +111,7 @@ def read(folder: Path) -> Kernel | None:
     try:
         record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
         record |= {name: tuple(record[name]) for name in ("congestion_controls", "own")}
-        # Kernels of before had it, when another compiler could build them.
+        # Kernels had it when another compiler could build them.
         record.pop("compiler_note", None)
         kernel = Kernel(program=folder / _PROGRAM, **record)
     except (OSError, ValueError, TypeError, KeyError):
