@@ -51,16 +51,6 @@ def test_over_subscription_limits_and_every_port_is_read_back(tmp_path):
     assert (host["rate_bps"], host["limit_packets"]) == (100_000_000, 1000)
 
 
-def test_a_6_pod_fat_tree(tmp_path):
-    summary, manifest = run(
-        *("p-ports-three", tmp_path / "run", "duration=2s", "analysis.windows=[1s]"),
-        *("links={rate: 20mbit}", "transport.congestion_control=cubic"),
-    )
-    assert len(manifest["bottlenecks"][0]["ingress"]) == 3
-    assert {hops: each["flows"] for hops, each in summary["classes"].items()} == {"2": 2, "6": 12}
-    assert summary["total_goodput_bps"] > 0
-
-
 def test_a_host_with_two_links_sends_by_both(tmp_path):
     config = Path(__file__).parents[2] / "configs" / "examples" / "two-links.yaml"
     summary, _ = run(

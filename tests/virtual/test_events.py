@@ -96,13 +96,6 @@ def test_a_link_that_is_down_at_the_end_stays_down(tmp_path):
     assert of_flow_1.max() < 62 * MS
 
 
-def test_a_receiver_that_is_cut_off_for_good_gets_nothing_more(tmp_path):
-    cut = "{at: 60ms, between: [h1, s1], up: false}"
-    summary = run(tmp_path / "run", "duration=200ms", f"events=[{cut}]")
-    assert summary["capture"]["link_down_drops"] > 0
-    assert goodput_bps(tmp_path / "run", 80, 200) == 0
-
-
 def test_a_link_follows_its_trace(tmp_path):
     rates_mbps = [8, 24, 5, 40, 12, 0, 30, 9, 18, 6]
     rows = [f"{20 * place},{rate}" for place, rate in enumerate(rates_mbps)]

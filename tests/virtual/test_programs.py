@@ -239,25 +239,6 @@ def test_events_begin_with_the_command(tmp_path):
     assert float(got[5].split("time=")[1].split()[0]) > 100
 
 
-def test_a_page_loads_sooner_behind_fq_codel(tmp_path):
-    """The example's question, answered with fewer pages."""
-    example = Path(__file__).parents[2] / "configs/examples/web-page.yaml"
-    medians = {}
-    for name, queue in (
-        ("drop-tail", {"kind": "tbf", "limit": "128KB"}),
-        ("fq_codel", {"kind": "fq_codel", "limit": "1000 packets"}),
-    ):
-        fewer = {"queue": queue, "duration": "8s", "programs.1.repeat": 4, "engine": "virtual"}
-        run = outcast.run(outcast.load(example, fewer), tmp_path / name, progress=False)
-        assert run.trusted, run.reasons
-        programs = run.summary.programs
-        assert (programs["page"].executions, programs["page"].failures) == (4, 0)
-        medians[name] = programs["page"].time_ms.p50
-        pages = run.table("flows").filter(pl.col("name") == "page", pl.col("src") == "h1")
-        assert pages["goodput_bytes"].sum() > 4 * 10 * 30_000
-    assert medians["fq_codel"] < medians["drop-tail"]
-
-
 def test_iperf3_spins_and_ends_all_the_same(tmp_path):
     """Before it sends, iperf3 reads the clock in a loop for a round trip."""
     programs = """
