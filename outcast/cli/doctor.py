@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
 
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +22,7 @@ def command(as_json: bool) -> int:
     """
     diagnosis = doctor.diagnose(kernels.find(), root=roots.find())
     if as_json:
-        features = [asdict(finding) for finding in diagnosis.findings]
+        features = [finding._asdict() for finding in diagnosis.findings]
         document = {"engines": diagnosis.engines, "features": features}
         terminal.echo(json.dumps(document, indent=1))
     else:

@@ -1,7 +1,7 @@
 """The engines: they start a run's inner program and pass its progress on.
 
 An engine takes a run directory with config.yaml and plan.json, and fills it up to the manifest.
-Nothing else in the code knows which engine it is.
+No other code knows which engine it is.
 """
 
 from __future__ import annotations
@@ -33,21 +33,16 @@ OnEvent = Callable[[Mapping[str, Any]], None]
 
 
 class Engine(Protocol):
-    """The services of an engine for a run."""
-
     name: EngineName
 
     def require(self, experiment: Experiment, plan: Plan) -> None:
-        """Raises FeatureMissingError where this machine cannot run the experiment this way.
+        """Raises FeatureMissingError, which names all that this machine lacks for the experiment.
 
         The experiment has this engine's defaults.
         """
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
-        """Runs the experiment in `directory`.
-
-        Returns seconds that each phase took, by this host's clock.
-        """
+        """Runs the experiment in `directory`. Returns the seconds of each phase, by this host."""
 
 
 def choose(planned: Planned, on_fallback: Callable[[str], None] | None = None) -> Engine:
@@ -92,8 +87,7 @@ def _made(name: EngineName) -> Engine:
 def require_compiler(experiment: Experiment, plan: Plan, *, start_afterwards: bool = False) -> None:
     """Raises FeatureMissingError where a program has to be compiled and there is no C compiler.
 
-    `start_afterwards` says that flows get their start once they have connected, as in real
-    time.
+    With `start_afterwards`, flows get their start once they have connected, as in real time.
     """
     if shutil.which("cc") is not None:
         return
@@ -116,36 +110,35 @@ def require_compiler(experiment: Experiment, plan: Plan, *, start_afterwards: bo
 
 
 class Lacking:
-    """Gathers what a machine lacks for an experiment, so that one refusal names all of it."""
+    """Gathers what a machine lacks for an experiment, so that one error names all of it."""
 
     def __init__(self) -> None:
         self._found: dict[str, None] = {}
 
     def note(self, require: Callable[..., object], *arguments: object, **options: object) -> None:
-        """Calls what raises FeatureMissingError, and notes that instead. Each is named once."""
+        """Calls a check, and notes the FeatureMissingError that it raises. Each is named once."""
         try:
             require(*arguments, **options)
         except errors.FeatureMissingError as error:
             self._found[str(error)] = None
 
     def note_if(self, is_lacking: bool, text: str) -> None:
-        """Notes a text where something is lacking."""
         if is_lacking:
             self._found[text] = None
 
     def refuse(self) -> None:
-        """Raises FeatureMissingError, which names everything that was noted; not if nothing was."""
+        """Raises FeatureMissingError with everything that was noted, if anything was."""
         if self._found:
             raise errors.FeatureMissingError("; ".join(self._found))
 
 
 class EventReader:
-    """Turns the inner program's lines into events, and its error into ours.
+    """Turns the inner program's lines of JSON into events, and an error among them into ours.
 
     Attributes:
         wall_s: seconds that each phase took, by this host's clock. `boot` is the time before the
             first phase.
-        programs: titles of the configuration's programs that run at present.
+        programs: titles of the configuration's programs that are running.
     """
 
     def __init__(self, on_event: OnEvent) -> None:
@@ -158,17 +151,16 @@ class EventReader:
         self.programs: list[str] = []
 
     def during(self) -> str:
-        """The present phase, in words."""
         return DURING.get(self._phase, self._phase)
 
     def lost(self, status: int, said: str) -> errors.RunError:
-        """The error for an inner program that ended before it had finished or said why."""
+        """The error of an inner program that ended unfinished and without an error event."""
         return errors.RunError(
             str(errors.CommandError((), status, said, "the run's inner program", self.during()))
         )
 
     def feed(self, line: str) -> None:
-        """Takes one line of the inner program's output, and ignores a line that is no event."""
+        """Takes a line of the inner program's output. A line that is no event is ignored."""
         try:
             event = json.loads(line)
         except json.JSONDecodeError:

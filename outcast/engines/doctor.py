@@ -10,10 +10,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from outcast import netlink
 from outcast.emulation.network import openvswitch, transport
@@ -66,8 +66,7 @@ _HELD_ARRIVALS = (
 """The commands that try what holds a host's arrivals back (emulation/network/arrivals.py)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One feature.
 
     Attributes:
@@ -82,17 +81,18 @@ class Finding:
     state: State = "ready"
     engine: EngineName = "realtime"
 
-    def __post_init__(self) -> None:
-        if not self.present:
-            object.__setattr__(self, "state", "absent")
 
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """All findings, and for each engine whether it can run the default experiment."""
 
     findings: tuple[Finding, ...]
     engines: dict[str, bool]
+
+
+def _finding(feature: str, present: bool, detail: str, remedy: str, **more: Any) -> Finding:
+    if not present:
+        more["state"] = "absent"
+    return Finding(feature, present, detail, remedy, **more)
 
 
 def search_path() -> str:
@@ -154,7 +154,8 @@ def holds_arrivals() -> bool:
 def require_programs(besides: Collection[str] = ()) -> None:
     """Checks that all is installed here that the inner program starts and imports.
 
-    The virtual engine needs it only with `guest.root: host`.
+    The virtual engine needs it only with `guest.root: host`. `besides` names programs that only
+    real time needs.
 
     Raises FeatureMissingError: names what is missing, with its remedy.
     """
@@ -170,7 +171,7 @@ def _program(command: str) -> Finding:
     name, package = PROGRAMS[command]
     is_there = shutil.which(command, path=search_path()) is not None
     remedy = f"install Debian's package {package} (scripts/install.sh does)"
-    return Finding(name, is_there, command, remedy)
+    return _finding(name, is_there, command, remedy)
 
 
 def _packages() -> list[Finding]:
@@ -179,14 +180,14 @@ def _packages() -> list[Finding]:
     is_own = mininet is not None and not roots.is_the_guests(mininet)
     has_framework = find_spec("eventlet") and any(map(find_spec, ("ryu", "os_ken")))
     return [
-        Finding(
+        _finding(
             "Mininet's Python package",
             is_own,
             "of this Python" if is_own else "",
             "install Debian's package mininet (scripts/install.sh does), and make the virtual "
             "environment from /usr/bin/python3 with --system-site-packages",
         ),
-        Finding(
+        _finding(
             "Ryu or os-ken",
             bool(has_framework),
             "",
@@ -203,7 +204,7 @@ def diagnose(
     """Looks at every feature, and loads no module."""
     installed = [*map(_program, PROGRAMS), *_packages()]
     findings = [
-        _finding("root", os.geteuid() == 0, "run as root, or use --engine virtual"),
+        _finding("root", os.geteuid() == 0, "", "run as root, or use --engine virtual"),
         *installed,
         *_of_kernel(guest, kernel_modules or modules.Modules()),
     ]
@@ -239,7 +240,7 @@ def _of_kernel(guest: Kernel | None, kernel_modules: modules.Modules) -> Iterato
     instead = "use --engine virtual"
     if guest is None:
         instead += ", once its guest is there (scripts/guest/build)"
-    yield _finding(_NAMESPACES, any(probed.values()), MAKES_NAMESPACES)
+    yield _finding(_NAMESPACES, any(probed.values()), "", MAKES_NAMESPACES)
     for name in features:
         state, detail = known[name]
         if state == "loadable":
@@ -253,22 +254,18 @@ def _of_kernel(guest: Kernel | None, kernel_modules: modules.Modules) -> Iterato
             # If nothing could be tried, the modules that the kernel shows have to do.
             is_there = probed.get(qdiscs[name], False) if probed else state == "ready"
         remedy = guest_is_too_old(qdiscs.get(name, ""), guest) or instead
-        yield Finding(name, is_there, "" if is_there else detail, remedy)
+        yield _finding(name, is_there, "" if is_there else detail, remedy)
     remedy = f"leave noise.interrupts out, or {instead}"
     if on_disk & {modules.qdisc("netem"), *modules.HELD_ARRIVALS}:
         detail = "modules, loaded when a run has noise.interrupts"
         yield Finding(HELD_ARRIVALS, True, detail, remedy, "loadable")
     else:
-        yield _finding(HELD_ARRIVALS, holds_arrivals(), remedy)
-    yield _finding("IPv6", transport.has_ipv6(), f"leave addressing at ipv4, or {instead}")
+        yield _finding(HELD_ARRIVALS, holds_arrivals(), "", remedy)
+    yield _finding("IPv6", transport.has_ipv6(), "", f"leave addressing at ipv4, or {instead}")
     hz = transport.kernel_hz()
     effective = (hz and transport.effective_min_rto_ns(2_000_000, hz)) or 0
     jiffy = f"HZ={hz}: a minimum RTO of 2 ms becomes {effective / 1e6:g} ms" if hz else "unknown"
-    yield Finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead)
-
-
-def _finding(feature: str, present: bool, remedy: str) -> Finding:
-    return Finding(feature, present, "", remedy)
+    yield _finding("2 ms minimum RTO", hz is not None and hz >= 500, jiffy, instead)
 
 
 def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
@@ -286,41 +283,40 @@ def _of_guest(kernel: Kernel | None, root: Root | None) -> Iterator[Finding]:
     """What the virtual engine needs: parts of the guest are there, and as they were kept."""
     unfit = parts.processor_misfit()
     yield _in_guest("virtual engine's processor", not unfit, parts.PROCESSOR, unfit)
-    part = partial(_part, "kernel", "kernels", parts.PINNED.kernel)
     if kernel is None:
-        yield part()
+        yield _lacking("kernel", parts.PINNED.kernel)
     else:
         what = f"Linux {kernel.release} ({kernel.source} {kernel.version})"
-        yield part(partial(kernels.verify, kernel), f"{what}, {kernel.key}")
-    part = partial(_part, "root", "roots", parts.PINNED.runtime)
+        yield _verified("kernel", kernel.key, what, partial(kernels.verify, kernel))
     if root is None:
-        yield part()
+        yield _lacking("root", parts.PINNED.runtime)
     else:
-        whole = partial(roots.verify, root, every_byte=True)
-        yield part(whole, f"{len(root.packages)} packages, {root.key}")
+        verify = partial(roots.verify, root, every_byte=True)
+        yield _verified("root", root.key, f"{len(root.packages)} packages", verify)
     spec = find_spec("mininet")
     whose = "the guest's root" if spec and roots.is_the_guests(spec) else "this Python"
     feature, detail = "Mininet's Topo, which plans", f"of {whose}" if spec else ""
     yield _in_guest(feature, spec is not None, detail, roots.MININET_REMEDY)
 
 
-def _part(
-    name: str, kind: str, key: str, verify: Callable[[], None] | None = None, what: str = ""
-) -> Finding:
+def _lacking(name: str, key: str) -> Finding:
+    remedy = parts.misfit(f"{name}s", key) or parts.REMEDY
+    return _in_guest(f"virtual engine's {name}", False, "", remedy)
+
+
+def _verified(name: str, key: str, what: str, verify: Callable[[], None]) -> Finding:
     feature = f"virtual engine's {name}"
-    if verify is None:
-        return _in_guest(feature, False, "", parts.misfit(kind, key) or parts.REMEDY)
     try:
         verify()
     except (KernelError, RootError) as error:
         return _in_guest(feature, False, str(error), "run: scripts/guest/build --again")
-    is_shipped = parts.part_of(kind, what.rpartition(" ")[2]) is not None
+    is_shipped = parts.part_of(f"{name}s", key) is not None
     origin = f"from {parts.PROJECT}" if is_shipped else "made here"
-    return _in_guest(feature, True, f"{what}, {origin}, verified")
+    return _in_guest(feature, True, f"{what}, {key}, {origin}, verified")
 
 
 def _in_guest(feature: str, present: bool, detail: str, remedy: str = "") -> Finding:
-    return Finding(feature, present, detail, "" if present else remedy, engine="virtual")
+    return _finding(feature, present, detail, "" if present else remedy, engine="virtual")
 
 
 def boot_and_try(program: Path, sees: World) -> check.Said:

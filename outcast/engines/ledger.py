@@ -1,8 +1,8 @@
-"""The ledger: what each run in progress has made, so that `outcast clean` can remove just that.
+"""The ledger of what each run in progress has made, so that `outcast clean` removes nothing else.
 
 Each run has a JSON file, its page, which is deleted when the run has ended. A killed run leaves its
-page behind. Namespaces die with their process, so a page names what does not: processes, folders
-and settings of the machine. Only this user can write to the ledger's folder, so a page is believed.
+page behind. Namespaces die with their process, so a page has what does not: processes, folders and
+settings of the machine. Only this user can write to the ledger's folder, so a page is believed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LINE_CHARACTERS = 400
 
 
 class ProcessMark(BaseModel, frozen=True):
-    """A process, which is another than a later one with the same number.
+    """A process, apart from a later one with the same number.
 
     `start_ticks` is its start time since boot, in clock ticks (proc(5), stat, field 22).
     """
@@ -46,7 +46,6 @@ class ProcessMark(BaseModel, frozen=True):
         return cls(pid=pid, start_ticks=ticks)
 
     def is_alive(self) -> bool:
-        """Whether this process, and no later one, still runs."""
         return _start_ticks(self.pid) == self.start_ticks
 
     def kill(self) -> None:
@@ -109,12 +108,10 @@ class Entry(BaseModel):
     settings: dict[str, str] = {}
 
     def note_folder(self, folder: Path) -> None:
-        """Notes a folder. Raises OSError."""
         self.folders.append(str(folder))
         self.write()
 
     def note_process(self, pid: int) -> None:
-        """Notes a process that was started. Raises OSError."""
         self.processes.append(ProcessMark.of(pid))
         self.write()
 
@@ -125,17 +122,15 @@ class Entry(BaseModel):
         temporary.replace(self.file)
 
     def remove(self) -> None:
-        """Deletes the page."""
         self.file.unlink(missing_ok=True)
 
     def is_dead(self) -> bool:
-        """Whether its run has ended."""
         return not self.owner.is_alive()
 
     def undo(self) -> list[str]:
         """Removes all that the page names, and the page. Returns what was done, in words.
 
-        If something could not be undone, the page stays for the next time.
+        Where something could not be undone, the page stays for the next time.
         """
         there = [path for path in self.settings if os.path.exists(path)]
         left = [folder for folder in self.folders if os.path.lexists(folder)]
@@ -157,7 +152,7 @@ class Entry(BaseModel):
 
     def _restore(self, path: str) -> None:
         Path(path).write_text(self.settings[path])
-        # Not once more, because a run may have changed it by then.
+        # The next time a run may have changed it.
         del self.settings[path]
 
 
@@ -170,7 +165,7 @@ def open_entry(folder: Path) -> Entry:
 
 
 def read_entries(folder: Path) -> list[Entry]:
-    """All pages, of running and of dead runs. What is no page of this version is passed by."""
+    """All pages, of running and of dead runs, without those of another version."""
     entries = []
     for path in folder.glob("run-*.json"):
         with contextlib.suppress(FileNotFoundError, TypeError, ValueError):
@@ -179,7 +174,7 @@ def read_entries(folder: Path) -> list[Entry]:
 
 
 def begin(tell: Callable[[str], None] = lambda text: None) -> Entry:
-    """A new page for this process, after what dead runs left is removed. Raises ConfigError."""
+    """Removes what dead runs left. Returns a new page for this process. Raises ConfigError."""
     undo_dead(tell)
     return open_entry(default_folder())
 
@@ -192,8 +187,8 @@ def undo_dead(
 ) -> list[str]:
     """Undoes every page whose run is dead. Returns what was done and what was not, in words.
 
-    `tell` is given that as one line, if there is any. Of several runs that begin at once, one does
-    it. The others go on, unless they are to wait.
+    `tell` gets that as one line, if anything was done. Of several runs that begin at once, one
+    undoes; the others go on, unless `waits` is set.
     """
     folder, done = folder or default_folder(), list[str]()
     if any(entry.is_dead() for entry in read_entries(folder)):

@@ -1,11 +1,8 @@
 """What a run needs of this machine: open files (getrlimit(2)), memory, processes.
 
-The limit of open files is raised, or the run is refused.
-
-The guest's kernel is one process. It holds a descriptor for each file of the host that the guest
-has opened, as long as the guest's cache knows that file, and another one for each process of the
-guest. Measured on Debian 12 were 818 to 1118. Another Python may read more modules, so half as much
-again is requested.
+The guest's kernel is one process. It holds a descriptor for each file of the host that the guest's
+cache knows, and another one for each process of the guest: 818 to 1118 on Debian 12. Another Python
+may read more modules, hence MARGIN.
 """
 
 from __future__ import annotations
@@ -22,12 +19,12 @@ from outcast.plan.model import Plan
 FILES = 1350
 """Files of the host that the guest's programs open at most before the first flow."""
 DESCRIPTORS_PER_PROCESS = 3
-"""One in the guest's kernel, and its output and its errors in the run directory."""
+"""One in the guest's kernel, and two for output and errors in the run directory."""
 PROCESSES = 10
 """Processes of every run: the guest's first one, the inner program, the controller, Open vSwitch's
 two, and some that set the network up and look at it."""
 PROCESSES_PER_PROGRAM = 8
-"""A runner, and what a program may start: a web server has some workers."""
+"""A runner, the program, and some workers, as a web server has them."""
 MARGIN = 1.5
 INNER_FILES = 64
 INNER_PER_HOST = 2
@@ -35,12 +32,12 @@ INNER_PER_HOST = 2
 LEAST_MEMORY_MIB = 2048
 """The guest's memory for all but very large networks. Runs of one network should have the same."""
 MEMORY_MIB, LINK_MIB, ENTRY_MIB, PROCESS_MIB = 256, 0.6, 0.0012, 1.5
-"""A guest needs so much by itself, for a link, for a flow entry, and for a process; a little more
-than was measured in fat-trees of 8, 12 and 16 pods (docs/design/cost.md)."""
+"""The memory of a guest alone, and of each link, flow entry and process in it: a little more than
+was measured in fat-trees of 8, 12 and 16 pods (docs/design/cost.md)."""
 
 
 def processes(plan: Plan) -> int:
-    """How many processes run at a time: a client for each flow, servers, captures, generators."""
+    """The number of processes at a time: clients, servers, captures, generators, programs."""
     servers = {(flow.dst, flow.dport) for flow in plan.flows}
     generators = {host for flow in plan.generated for host in (flow.src, flow.dst)}
     of_programs = PROCESSES_PER_PROGRAM * len(plan.programs)
@@ -62,18 +59,18 @@ def memory_mib(plan: Plan) -> int:
 
 
 def of_guest(process_count: int) -> int:
-    """How many open files the guest's kernel needs for this many processes."""
+    """The number of open files of a guest's kernel with this number of processes."""
     return int(MARGIN * (FILES + DESCRIPTORS_PER_PROCESS * process_count))
 
 
 def open_files(plan: Plan) -> int:
-    """How many open files the inner program needs, in either engine."""
+    """The number of open files of the inner program, in either engine."""
     return int(MARGIN * (INNER_FILES + INNER_PER_HOST * len(plan.hosts)))
 
 
 @contextmanager
 def raised(needed: int, who: str) -> Iterator[None]:
-    """Gives programs that the block starts this number of open files; restores it afterwards.
+    """Raises the limit of open files for programs that the block starts; `who` needs them.
 
     Raises FeatureMissingError: the limit cannot be raised that far; the error names the remedy.
     """

@@ -1,7 +1,7 @@
-"""The kernel's modules that features need: looks whether they are there, and loads them.
+"""Kernel modules that features need: whether they are on disk, and loading them (modprobe(8)).
 
 A distribution's kernel has most congestion controls and qdiscs, and Open vSwitch's datapath, as
-modules. It shows a module only once it is loaded, and loads few of them by itself. See modprobe(8).
+modules. It shows a module only once it is loaded, and loads few of them by itself.
 """
 
 from __future__ import annotations
@@ -47,27 +47,25 @@ State = Literal["ready", "loadable", "absent"]
 
 
 def qdisc(kind: str) -> str:
-    """A qdisc's name as a feature."""
     return f"qdisc {kind}"
 
 
 def congestion_control(name: str) -> str:
-    """A congestion control's name as a feature."""
     return f"congestion control {name}"
 
 
 def module_of(feature: str) -> str | None:
-    """The module that has a feature; None where no module is known."""
+    """The module that has a feature, or None."""
     if feature in _MODULES:
         return _MODULES[feature]
     kind, _, name = feature.rpartition(" ")
-    # net/sched/sch_api.c and net/ipv4/tcp_cong.c ask for modules by these names.
+    # net/sched/sch_api.c and net/ipv4/tcp_cong.c request modules by these names.
     prefix = {"qdisc": "sch_", "congestion control": "tcp_"}.get(kind)
     return prefix and prefix + name
 
 
 class Answer(NamedTuple):
-    """The answer of modprobe: its exit status, its output, and its errors in one line."""
+    """The answer of a program of kmod; `words` are its errors in one line."""
 
     status: int
     output: str = ""
@@ -75,7 +73,7 @@ class Answer(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """Whether a feature's module is there, and which one, or modprobe's words."""
+    """The state of a feature, with its module's name or modprobe's reason."""
 
     state: State
     detail: str = ""
@@ -138,8 +136,8 @@ def insert(file: Path, arguments: str, run: Runs = run) -> None:
 def unload(name: str, deadline_s: float = UNLOAD_DEADLINE_S, run: Runs = run) -> None:
     """Unloads a module (rmmod(8)).
 
-    The kernel takes away a network namespace some time after its last process has ended, and until
-    then the namespace uses its congestion control. So this is tried until it works.
+    The kernel removes a network namespace some time after its last process has ended. Until then
+    the namespace uses its congestion control, so this is tried until it works.
 
     Raises DeadlineError: the module was still in use at the deadline.
     """
@@ -158,11 +156,10 @@ class Modules:
     loaded_folder: Path = LOADED_FOLDER
 
     def is_loaded(self, module: str) -> bool:
-        """Whether the kernel shows a module."""
         return (self.loaded_folder / module).is_dir()
 
     def look_up(self, feature: str) -> Lookup:
-        """Whether a feature's module is there; loads nothing."""
+        """Looks for a feature's module, and loads nothing."""
         module = module_of(feature)
         if module is None:
             return Lookup("absent")
@@ -178,7 +175,7 @@ class Modules:
     def load(self, features: Iterable[str]) -> Loading:
         """Loads the modules of features that are on disk and not in the kernel. They stay loaded.
 
-        A refusal is no error, because the feature may be built in. Ask the kernel for that.
+        A module that is not loaded is no error, because the kernel may have the feature built in.
         """
         loading = Loading()
         for feature in features:

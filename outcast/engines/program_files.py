@@ -1,7 +1,7 @@
-"""The configuration's programs before the run: whether they are there, files and libraries.
+"""The configuration's programs before the run: whether they are there, and copies of their files.
 
 The guest's own C library serves every program, because it fits the guest's loader. Other libraries
-are copied beside a program, if it asks for that.
+are copied beside a program if the configuration says so.
 """
 
 from __future__ import annotations
@@ -106,22 +106,17 @@ def _require_program(program: Program, where: str, sees: World | None) -> None:
 
 
 def _require_in_root(name: str, where: str, sees: World, more: str = "") -> None:
-    """Checks that an absolute path is a program of the guest's own root."""
-    path = sees.on_host(name)
-    if not path.is_file() or not os.access(path, os.X_OK):
-        raise _none_in_root(name, where, more)
-
-
-def _none_in_root(name: str, where: str, more: str = "") -> FeatureMissingError:
-    return FeatureMissingError(
-        f"{where}: {name}: no such program in the guest's own root; {more}{_INSTEAD}"
-    )
+    """Checks that a name or an absolute path is a program of the guest's own root."""
+    path = sees.on_host(name) if "/" in name else sees.which(name, SEARCH_PATH)
+    if path is None or not path.is_file() or not os.access(path, os.X_OK):
+        raise FeatureMissingError(
+            f"{where}: {name}: no such program in the guest's own root; {more}{_INSTEAD}"
+        )
 
 
 def _require_named(name: str, where: str, sees: World | None) -> None:
     if sees is not None and not sees.is_host:
-        if sees.which(name, SEARCH_PATH) is None:
-            raise _none_in_root(name, where)
+        _require_in_root(name, where, sees)
     elif shutil.which(name, path=SEARCH_PATH) is None:
         raise FeatureMissingError(
             f"{where}: {name}: no such program in {SEARCH_PATH}; install it, or name its path"
@@ -139,7 +134,7 @@ def _require_executable(path: Path, what: str) -> None:
 
 
 def _of_files(files: Sequence[Path], name: Path) -> Path | None:
-    """Finds the file that a program will have under this name; None if it has none."""
+    """The file that a program will have under this name in its folder, or None."""
     parts = [part for part in name.parts if part != "."]
     for path in files:
         if parts and parts[0] == path.name and ".." not in parts:
@@ -148,7 +143,7 @@ def _of_files(files: Sequence[Path], name: Path) -> Path | None:
 
 
 def _hidden(name: str) -> str | None:
-    """The folder that the guest has empty, if the program is below one."""
+    """The folder of the host that the guest sees empty, if the program is below one."""
     for path in (Path(os.path.normpath(name)), Path(os.path.realpath(name))):
         if not any(path.is_relative_to(folder) for folder in world.python_folders()):
             for folder in init.EMPTY:
@@ -158,13 +153,13 @@ def _hidden(name: str) -> str | None:
 
 
 def take_files(experiment: Experiment, directory: RunDirectory) -> Experiment:
-    """Copies the programs' files to the run directory; the experiment that names them there.
+    """Copies the programs' files to the run directory. Returns the experiment that names these.
 
     Links are followed only where the configuration names one.
 
     Raises:
-        ConfigError: a file is not there.
-        OSError: the copy cannot be written; it names the file.
+        ConfigError: a library is not there.
+        OSError: a file cannot be read, or a copy not written; the error names it.
     """
     if not experiment.programs:
         return experiment
@@ -173,14 +168,18 @@ def take_files(experiment: Experiment, directory: RunDirectory) -> Experiment:
         folder = directory.programs / program.name / "files"
         taken = []
         for path in program.files:
-            _require_copyable(path, f"programs.{index}.files")
             folder.mkdir(parents=True, exist_ok=True)
             if path.is_dir():
                 shutil.copytree(path, folder / path.name, symlinks=True)
             else:
                 shutil.copy(path, folder / path.name)
             taken.append((folder / path.name).relative_to(directory.path))
-        if program.libraries and (copies := _take_libraries(program, folder, index)):
+        copies = folder / LIBRARIES
+        for file in elf_files(program.files) if program.libraries else ():
+            for name, path in needed_by(file, f"programs.{index}.libraries").items():
+                copies.mkdir(exist_ok=True)
+                shutil.copyfile(path, copies / name)
+        if program.libraries and copies.is_dir():
             taken.append(copies.relative_to(directory.path))
         # A run of the copies takes these libraries, whatever the machine has by then.
         update = {"files": tuple(taken), "libraries": False}
@@ -188,18 +187,8 @@ def take_files(experiment: Experiment, directory: RunDirectory) -> Experiment:
     return experiment.model_copy(update={"programs": tuple(programs)})
 
 
-def _take_libraries(program: Program, folder: Path, index: int) -> Path | None:
-    """Copies the libraries that a program's files need; the folder, or None if they need none."""
-    where, copies = f"programs.{index}.libraries", folder / LIBRARIES
-    for file in elf_files(program.files):
-        for name, path in needed_by(file, where).items():
-            copies.mkdir(exist_ok=True)
-            shutil.copyfile(path, copies / name)
-    return copies if copies.is_dir() else None
-
-
 def elf_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """The programs and libraries among these files, and in these folders."""
+    """The programs and libraries (elf(5)) among these files, and in these folders."""
     for path in paths:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file():

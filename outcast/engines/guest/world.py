@@ -36,7 +36,7 @@ PROGRAMS = "programs"
 
 @dataclass(frozen=True)
 class World:
-    """The folders and programs that a guest sees.
+    """The folders and programs that a guest sees, besides its run directory.
 
     Attributes:
         root: the folder that is its `/`, read-only.
@@ -60,10 +60,9 @@ class World:
         return self.root == Path("/")
 
     def on_host(self, path: str) -> Path:
-        """The place where this machine has what the guest sees by an absolute path.
+        """The path on this machine of an absolute path in the guest; it need not exist.
 
-        Links are followed as the guest follows them, so that none leads out of its root. What is
-        not there has a path too, at which nothing is.
+        Links are followed as the guest follows them, so that none leads out of its root.
         """
         if self.is_host:
             return Path(path)
@@ -86,7 +85,7 @@ class World:
         return at
 
     def which(self, name: str, folders: str) -> Path | None:
-        """The program of this name in the first of `folders` that has it, as PATH names them."""
+        """The program of this name in the first folder that has it; `folders` is as in PATH."""
         for folder in folders.split(":"):
             path = self.on_host(f"{folder}/{name}")
             if path.is_file() and os.access(path, os.X_OK):
@@ -115,10 +114,7 @@ def of_root(root: Root, code: Code | None = None) -> World:
 
 
 def of_host(needed: Sequence[str] = ()) -> World:
-    """The programs of this machine, and our code where it stands.
-
-    Raises CommandError: this Python does not start.
-    """
+    """The programs of this machine, and our code where it stands. Raises as `python_folders`."""
     compile_own_modules()
     # Mininet imports distutils. By default setuptools replaces it by its own and imports itself.
     own = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}
@@ -135,8 +131,8 @@ def of_host(needed: Sequence[str] = ()) -> World:
 def python_folders() -> tuple[str, ...]:
     """The folders of this Python and of what it can import; the guest sees them all.
 
-    A fresh Python prints its path, because that of this process also has the folder in which it
-    was started. What differs between two starts would make two runs with one seed differ.
+    A new Python prints its search path, because this process's path also has the folder in which it
+    was started. Two runs with one seed would differ if their folders did.
 
     Raises CommandError: this Python does not start.
     """
