@@ -19,7 +19,7 @@ from outcast.emulation.generator import loop
 from outcast.emulation.generator.programs import tasks
 from outcast.emulation.kernel import rtnetlink, sockets
 from outcast.emulation.traffic import iperf
-from outcast.errors import ConfigError, ReadBackError
+from outcast.errors import ReadBackError
 from outcast.experiment.queues import KINDS, WITH_CLASSES
 from outcast.experiment.queues.classes import HasClasses
 from outcast.plan.make import make_plan
@@ -180,20 +180,10 @@ def test_a_difference_ends_the_run(kernel, quanta, shown, what):
         queues.read_classes(port_queue(DRR))
 
 
-# --- what is refused
-
-
-def test_htb_gives_no_more_than_the_link_has():
-    with pytest.raises(ConfigError, match=r"add up to 50mbit; allowed is the link's 20mbit"):
-        port_queue(HTB, rate="20mbit")
-    with pytest.raises(ConfigError, match="ceil: 10mbit is below the rate"):
-        port_queue(HTB.replace("ceil: 40", "ceil: 10"))
-    # That a port's oscillator is slow takes no rate away from what is promised.
+def test_a_slow_oscillator_takes_no_rate_away_from_what_htb_promises():
     for seed in range(3):
         offset = [f"queue={HTB}", "links.rate=50mbit", "links.clock_offset_ppm=100"]
         make_plan(experiment.load(LINEAR, [*offset, f"seed={seed}"]))
-    with pytest.raises(ConfigError, match=r"class slow has ceil: 40mbit; allowed is the link's 30"):
-        port_queue(HTB.replace("rate: 30", "rate: 5"), rate="30mbit")
 
 
 # --- who sends what

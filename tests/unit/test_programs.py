@@ -133,16 +133,6 @@ def test_the_start_is_resolved_and_recorded(tmp_path):
     )
 
 
-def test_paths_that_depend_on_ports_are_refused(tmp_path):
-    tree = [
-        *("topology={kind: fattree, k: 4}", "routing={kind: hashed}"),
-        *("programs.0.host=h0_0_2", "programs.1.host=h1_0_2"),
-        "programs.1.command=[curl, '{h0_0_2}']",
-    ]
-    with pytest.raises(ConfigError, match="hashed routing chooses paths by ports"):
-        make_plan(asked(tmp_path, *tree))
-
-
 def test_an_address_that_is_written_out_names_its_host():
     assert fill("http://10.0.0.2:80/", HOSTS, "x") == ("http://10.0.0.2:80/", ["h2"])
     assert fill("{h1}:{h2}", HOSTS, "x") == ("10.0.0.1:10.0.0.2", ["h1", "h2", "h1", "h2"])

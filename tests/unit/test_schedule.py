@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outcast import experiment
-from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
@@ -134,13 +133,6 @@ def test_the_bottleneck_of_flows_takes_in_what_the_background_sends_through_it()
             place = hops.index(both.bottleneck.egress)
             assert both.port(path[place], path[place - 1]) in both.bottleneck.ingress
             assert both.ip(dst) in both.bottleneck.destinations
-
-
-def test_a_blackout_is_at_an_input_of_the_bottleneck():
-    with pytest.raises(ConfigError, match=r"blackout\.at: 's99-eth1' is not an input"):
-        make_plan(experiment.load(FIG3C, ["blackout={at: s99-eth1, drops: 3}"]))
-    with pytest.raises(ConfigError, match="offloads: false"):
-        experiment.load(FIG3C, ["blackout={at: s99-eth1, drops: 3}", "transport.offloads=true"])
 
 
 def test_a_file_of_sizes_goes_into_the_run(tmp_path):
