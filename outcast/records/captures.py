@@ -26,9 +26,14 @@ from outcast.plan import grouping
 from outcast.plan.grouping import Groups
 from outcast.records.counters import CaptureRecord
 from outcast.records.effective import AppliedChange
-from outcast.records.flows import BottleneckRecord, FlowRecord, ProgramRecord, TrafficRecord
+from outcast.records.flows import (
+    BottleneckRecord,
+    FlowRecord,
+    ProbeRecord,
+    ProgramRecord,
+    TrafficRecord,
+)
 from outcast.records.interventions import Interventions
-from outcast.records.probes import ProbeRecord
 from outcast.records.run_directory import CAPTURES, BlackoutRecord, Manifest, RunDirectory
 
 
@@ -42,8 +47,6 @@ class CapturedFile(handed_in.Record):
 
 
 class CapturedPort(handed_in.Record):
-    """The capture of a port."""
-
     port: str
     direction: Literal["in", "out", "any"]
     """What the user said that it holds; `any` leaves it to the join."""
@@ -145,7 +148,6 @@ class CapturesManifest(handed_in.Versioned):
 
     @property
     def planned_flows(self) -> list[FlowRecord]:
-        """All flows."""
         return self.flows
 
     @property

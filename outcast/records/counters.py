@@ -117,17 +117,14 @@ class LinkRecord(handed_in.Record):
 
     @property
     def packets(self) -> int:
-        """Packets sent while flows ran."""
         return _growth(self.port, self.before.packets, self.after.packets)
 
     @property
     def bytes(self) -> int:
-        """Bytes sent while flows ran."""
         return _growth(self.port, self.before.bytes, self.after.bytes)
 
     @property
     def lost(self) -> dict[Cause, int]:
-        """Packets lost while flows ran, by the causes that the port counts."""
         return {
             cause: _growth(f"{self.port}: lost, {cause}", self.before.lost.get(cause, 0), count)
             for cause, count in self.after.lost.items()

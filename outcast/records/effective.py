@@ -47,7 +47,6 @@ class HostSettings:
     route_metrics: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
-        """Returns them as a map from setting to value."""
         return {
             **_named(
                 {host: {"rto_min": ms} for host, ms in self.route_min_rto_ms.items()}, "_route_ms"
@@ -79,7 +78,6 @@ class QueueSettings:
     interrupts_per_second: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
-        """Returns them as a map from setting to value."""
         flat = {f"bottleneck.{name}": value for name, value in self.bottleneck.items()}
         for number, (names, settings) in enumerate(self.ports):
             flat[f"ports.{number}"] = " ".join(names)
@@ -116,7 +114,6 @@ class LossSettings:
     random_delay: dict[str, Any] | None = None
 
     def flat(self) -> dict[str, Any]:
-        """Returns them as a map from setting to value."""
         seeded = "the kernel's own generator" if self.seed is None else self.seed
         direction = f"links.{self.node} to {self.neighbour}"
         faults = {
@@ -234,7 +231,6 @@ class Effective:
     modules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
-        """Returns them as manifest.json has them, a map from setting to value."""
         return {
             **self.hosts.flat(),
             **({} if self.arrivals_core is None else {"arrivals_core": self.arrivals_core}),

@@ -1,13 +1,15 @@
-"""Flows, the programs that sent some of them, and the queues that they crossed, as records."""
+"""Records of what was sent: flows, programs and probes, and the queues that they crossed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from outcast import handed_in
-from outcast.errors import how_ended
+from outcast.errors import InputError, how_ended
 from outcast.experiment.queues.base import Drops
 from outcast.experiment.rate import Framing
 
@@ -53,10 +55,10 @@ class FlowRecord(handed_in.Record):
     subflows: list[SubflowRecord] = Field(default_factory=list)
     """Further connections of Multipath TCP, besides the flow's own."""
     name: str | None = None
-    """What the configuration calls its group, or its program; null without a name."""
+    """The configuration's name of its group or program; null without a name."""
     protocol: Literal["tcp", "udp"] = "tcp"
     of_program: bool = False
-    """Whether a program sent it, so that only the captures show it."""
+    """Whether a program sent it. Then only the captures show it."""
     carries_data: bool = True
     """False for a direction of a program's connection with less than a tenth of the other one's
     payload, as acknowledgements and requests."""
@@ -71,8 +73,6 @@ class FlowRecord(handed_in.Record):
 
 
 class PeerRecord(handed_in.Record):
-    """A host that a program talks to, and the paths between the two hosts."""
-
     host: str
     ip: str
     hops: int
@@ -83,29 +83,26 @@ class PeerRecord(handed_in.Record):
 
 
 class ExecutionRecord(handed_in.Record):
-    """One execution of a program."""
-
     number: int
     t_start_ns: int
-    """Epoch time just before it was started."""
+    """Epoch time just before its start."""
     t_end_ns: int
-    """Epoch time at which it had ended."""
+    """Epoch time just after its end."""
     status: int
-    """Its exit status; negative for the signal that ended it, or by which the run ended a client
-    that was late."""
+    """Its exit status; the negative number of a signal that ended it."""
     ended_by: Literal["itself", "run", "limit"]
     """`run`: a server at the end of the run, or a client that took too long; `limit`: its own limit
     of time."""
     output_bytes: int
-    """Written to standard output and standard error."""
+    """What it wrote to standard output and standard error."""
     kept_bytes: int
-    """How many of these are in the run directory."""
+    """How much of that is in the run directory."""
     fault: str | None = None
     """Where it crashed, in the kernel's words."""
 
     @property
     def crash(self) -> str | None:
-        """How a signal that was not ours ended it, in one line; None if none did."""
+        """How a signal ended it that the run had not sent; None if none did."""
         if self.status >= 0 or self.ended_by != "itself":
             return None
         return how_ended(self.status).strip() + (f": {self.fault}" if self.fault else "")
@@ -129,11 +126,11 @@ class ProgramRecord(handed_in.Record):
     command: list[str]
     server: bool
     port: int | None
-    """Where a server listens, if `ready` names it."""
+    """The port of a server, if `ready` names it."""
     repeat: int
     """Requested executions."""
     start_ns: int = 0
-    """When a client was to begin, after the traffic's start, as drawn from the seed."""
+    """Planned start of a client after the traffic's start, as drawn from the seed."""
     peers: list[PeerRecord]
     executions: list[ExecutionRecord]
 
@@ -157,20 +154,20 @@ class QueueRecord(handed_in.Record):
     delay_ns: int = 0
     """Between a packet's arrival and its queueing."""
     jitter_ns: int | None = None
-    """By how much that delay varies, up and down; null where it was not recorded."""
+    """How far that delay varies, up and down; null where it was not recorded."""
     drops: Drops = "at_limit"
     """Which packets it drops: arrivals that find it full, other arrivals too, or also packets that
     it had queued."""
     frame_bytes: int = 1514
     """The largest frame of its link, without the checksum."""
     overhead_bytes: int = 0
-    """What takes time on the link with every frame besides its bytes."""
+    """Preamble, checksum and gap, which take time with every frame; 0 if the link counts none."""
     least_bytes: int = 0
-    """The least that a frame takes, overhead included."""
+    """The shortest frame's time on the link in bytes, overhead included."""
 
     @property
     def framing(self) -> Framing:
-        """How many bytes' time a frame takes on the link."""
+        """Computes a frame's time on the link, in bytes."""
         return Framing(self.overhead_bytes, self.least_bytes)
 
 
@@ -185,7 +182,7 @@ class BottleneckRecord(handed_in.Record):
     """Addresses reached through the egress port."""
     queue: QueueRecord
     routed: bool = False
-    """A router, which lowers the TTL."""
+    """Whether it is a router, which lowers the TTL."""
 
 
 class TrafficRecord(handed_in.Record):
@@ -194,11 +191,51 @@ class TrafficRecord(handed_in.Record):
     t_start_ns: int
     """Epoch time of the planned start of flows with start 0."""
     t_end_ns: int
-    """Epoch time at which the last flow had ended."""
+    """Epoch time of the last flow's end."""
     duration_ns: int
     """The experiment's duration."""
 
     @property
     def guest_ns(self) -> int:
-        """Their planned start by the guest's clock: nanoseconds since its boot."""
+        """The planned start by the guest's clock: nanoseconds since its boot."""
         return self.t_start_ns - GUEST_START_NS
+
+
+class ProbeRecord(handed_in.Record):
+    """A series of small packets, each of which is answered."""
+
+    probe: int
+    kind: Literal["icmp", "udp"]
+    src: str
+    src_ip: str
+    dst: str
+    dst_ip: str
+    sport: int = Field(description="of ICMP the identifier of its echo requests")
+    dport: int = Field(description="0 for ICMP")
+    dscp: int = Field(default=0, description="of its packets, and of their answers")
+    payload_bytes: int
+    start_ns: int = Field(description="when the first packet was due, after the traffic's start")
+    every_ns: int
+    packets: int = Field(description="how many packets were due")
+    base_rtt_ns: int = Field(description="what a packet and its answer take without any queue")
+
+
+def probe_file(flows: Path, probe: int) -> Path:
+    return flows / f"probe.{probe}.out"
+
+
+def read_times(flows: Path, record: ProbeRecord) -> Iterator[tuple[int, int | None]]:
+    """Gives each packet's time of sending and of its answer (None without one), in ns.
+
+    Raises InputError if the file cannot be read, or has another number of packets.
+    """
+    path = probe_file(flows, record.probe)
+    try:
+        lines = handed_in.read_text(path).split("ready\n", 1)[-1].splitlines()
+        rows = [(int(sent), int(answered)) for _, sent, answered in map(str.split, lines)]
+        if len(rows) != record.packets:
+            raise ValueError(f"{len(rows)} packets; the manifest has {record.packets}")
+    except (FileNotFoundError, ValueError) as error:
+        raise InputError(f"{path}: no times of a probe: {error}") from None
+    for sent_ns, answered_ns in rows:
+        yield sent_ns, answered_ns or None

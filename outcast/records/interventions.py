@@ -149,7 +149,6 @@ class NoiseFrom(handed_in.Record):
     seed: Annotated[int, Field(gt=0, lt=1 << 63)]
 
     def argument(self) -> str:
-        """Words for the guest's kernel."""
         return f"noise-from={self.boot_ns},{self.kernel_seed}"
 
     @property

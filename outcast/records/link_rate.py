@@ -35,7 +35,6 @@ class LinkRate:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the rate never changed."""
         return len(self.t_ns) == 1
 
     @cached_property

@@ -18,8 +18,6 @@ class Measured(handed_in.Record):
 
 
 class SpreadSummary(handed_in.Record):
-    """A distribution."""
-
     mean: float
     p50: float
     p90: float

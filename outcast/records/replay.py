@@ -1,27 +1,76 @@
-"""Compares the captures of two runs byte by byte, and says what differs first."""
+"""Compares the captures of two runs byte by byte, and says in words where they part and why."""
 
 from __future__ import annotations
 
+import contextlib
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from outcast.errors import ReplayError, shortened
-from outcast.records import packet_words
+from outcast.errors import InputError, ReplayError, shortened
+from outcast.plan.addresses import ipv4_of
+from outcast.plan.model import Plan
 from outcast.records.kept_captures import (
     COMPRESSED,
+    Packet,
     digests,
     first_stamp_ns,
     is_kept,
     parting,
 )
-from outcast.records.packet_words import SeenPacket
 from outcast.records.run_directory import Manifest, RunDirectory
 
 _LONGEST_VALUE = 120
 _PROGRAMS = ("outcast", "datapath", "kernel", "guest", "versions")
 _MEASURED = ("traffic.", "samples.", "cpu.", "workloads.", "routing.split")
-"""Settings in effect that only follow from the packets begin so."""
+"""How effective settings begin that only follow from the packets."""
+
+_ETHERNET_BYTES = 14
+_VLAN, _IPV4, _IPV6 = 0x8100, 0x0800, 0x86DD
+_IPV6_BYTES = 40
+_TYPES = {0x0806: "ARP", 0x88CC: "LLDP"}
+_TCP, _UDP = 6, 17
+_PROTOCOLS = {1: "ICMP", 58: "ICMPv6"}
+_FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
+"""Flags of TCP, from the lowest bit (RFC 9293, section 3.1)."""
+
+
+def flag_names(flags: int) -> str:
+    """The names of TCP's flags: `PSH+ACK`."""
+    return "+".join(name for bit, name in enumerate(_FLAGS) if flags >> bit & 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPacket:
+    """A packet as one of two captures shows it.
+
+    Attributes:
+        at_ns: epoch time on the run's clock.
+        frame_bytes: its length on the link, without the checksum.
+        source, destination: addresses with ports, as `10.0.0.1:20001`; empty if it is not IP.
+        what: what it is, as `TCP ACK, sequence number 7, acknowledges 8, 1448 bytes`.
+        flow: the number of its flow; None if it belongs to none of the manifest.
+        host: the host that sent it; None if unknown.
+        process: the process that sent it, as `the sender of flow 3`; None if unknown.
+    """
+
+    at_ns: int
+    frame_bytes: int
+    source: str
+    destination: str
+    what: str
+    flow: int | None
+    host: str | None
+    process: str | None
+
+    def in_words(self) -> str:
+        way = f" from {self.source} to {self.destination}" if self.source else ""
+        by = f", sent by {self.process or 'an unknown process'}"
+        at = f" at {self.host}" if self.host else ""
+        stamp = f"{self.at_ns // 10**9}.{self.at_ns % 10**9:09d}"
+        return f"{stamp}: {self.what}{way}{by}{at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +133,7 @@ class ManifestDifference:
     """A value that differs between two manifests.
 
     Attributes:
-        part: the part of the manifest: `config`, `engine`, `seed`, `outcast`, `kernel`, `guest`,
-            `interventions`, `versions`, `effective` or `traffic`.
-        name: the setting's name in that part.
+        part, name: the part of the manifest, as `kernel` or `effective`, and the setting in it.
         one, other: its value in each run; None where it is absent.
         decides: whether it can decide the packets. A measured value, for example how long
             connecting took, only follows from them.
@@ -99,7 +146,6 @@ class ManifestDifference:
     decides: bool
 
     def in_words(self) -> str:
-        """The difference in one line."""
         values = (
             "absent" if value is None else shortened(str(value), _LONGEST_VALUE)
             for value in (self.one, self.other)
@@ -131,6 +177,11 @@ class Explanation:
     manifests: tuple[ManifestDifference, ...]
 
     @property
+    def causes(self) -> list[str]:
+        """The differences of the manifests that can decide packets, in words."""
+        return [differ.in_words() for differ in self.manifests if differ.decides]
+
+    @property
     def difference(self) -> str:
         """What differs first, in one line; empty if nothing does."""
         if self.equal:
@@ -144,7 +195,7 @@ class Explanation:
         return f"{when}, {where}"
 
     def lines(self) -> list[str]:
-        """The explanation in words: what differs, where first, and what can have caused it."""
+        """What differs, where first, and what can have caused it."""
         if self.equal:
             although = ", although:" if self.manifests else ""
             said = [f"equal: {self.captures} captures, byte by byte{although}"]
@@ -159,9 +210,9 @@ class Explanation:
             said.append(
                 f"where they part is unknown, because {', '.join(self.not_kept)} was not kept"
             )
-        causes = [differ.in_words() for differ in self.manifests if differ.decides]
-        if causes:
-            said += ["what differs and can decide packets:", *(f"  {words}" for words in causes)]
+        if self.causes:
+            said.append("what differs and can decide packets:")
+            said += [f"  {words}" for words in self.causes]
         elif not self.equal:
             said.append("their manifests name no cause: same configuration, kernel and versions")
         return said
@@ -177,8 +228,7 @@ def require_equal(first: RunDirectory, other: RunDirectory) -> int:
     explanation = explain(first, other)
     if explanation.equal:
         return explanation.captures
-    causes = [differ.in_words() for differ in explanation.manifests if differ.decides]
-    raise ReplayError("; before that, ".join([explanation.difference, *causes[:1]]))
+    raise ReplayError("; before that, ".join([explanation.difference, *explanation.causes[:1]]))
 
 
 def explain(first: RunDirectory, other: RunDirectory) -> Explanation:
@@ -220,10 +270,10 @@ def _first_of_all(
     )
     stamps = (first_stamp_ns(path) for path in kept)
     began_ns = min((stamp_ns for stamp_ns in stamps if stamp_ns is not None), default=at_ns)
-    seen = [
-        None if record is None else packet_words.seen(record, run, manifest)
-        for record, (run, manifest) in zip((part.one, part.other), runs, strict=True)
-    ]
+    one, other = (
+        None if packet is None else _seen(packet, run, manifest)
+        for packet, (run, manifest) in zip((part.one, part.other), runs, strict=True)
+    )
     return FirstDifference(
         capture=name,
         port=record.port,
@@ -232,8 +282,8 @@ def _first_of_all(
         at_ns=at_ns,
         since_start_ns=at_ns - first.traffic.t_start_ns,
         since_first_packet_ns=at_ns - began_ns,
-        one=seen[0],
-        other=seen[1],
+        one=one,
+        other=other,
         only_time=part.only_time,
     )
 
@@ -245,7 +295,7 @@ def causes(first: Manifest, other: Manifest) -> list[str]:
 
 
 def _manifests_differ(former: Manifest, latter: Manifest) -> Iterator[ManifestDifference]:
-    """Lists what differs between two manifests, what decides first."""
+    """Gives what differs between two manifests; what decides comes first."""
     first, second = _settings(former), _settings(latter)
     differences = [
         ManifestDifference(*key, first.get(key), second.get(key), _decides(*key))
@@ -279,3 +329,117 @@ def _settings(manifest: Manifest) -> dict[tuple[str, str], object]:
 
 def _decides(part: str, name: str) -> bool:
     return part != "traffic" and not (part == "effective" and name.startswith(_MEASURED))
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A packet's addresses and ports, which can be absent or not captured, and what it is."""
+
+    what: str
+    src: str | None = None
+    dst: str | None = None
+    sport: int | None = None
+    dport: int | None = None
+
+
+def read_header(data: bytes) -> Header:
+    """Decodes the captured part of an Ethernet frame; one that cannot be decoded is no error."""
+    if len(data) < _ETHERNET_BYTES:
+        return Header(f"{len(data)} bytes, too few for a frame's header")
+    at = _ETHERNET_BYTES
+    (kind,) = struct.unpack_from("!H", data, at - 2)
+    if kind == _VLAN and len(data) >= at + 4:
+        at += 4
+        (kind,) = struct.unpack_from("!H", data, at - 2)
+    numbered = ""
+    if kind == _IPV4 and len(data) >= at + 20:
+        length, ip_id, protocol = struct.unpack_from("!HH3xB", data, at + 2)
+        ends = [str(IPv4Address(data[at + place : at + place + 4])) for place in (12, 16)]
+        header_bytes = (data[at] & 15) * 4
+        begin = at + header_bytes
+        payload_bytes = max(0, length - header_bytes)
+        numbered = f", IP id {ip_id}"
+    elif kind == _IPV6 and len(data) >= at + _IPV6_BYTES:
+        payload_bytes, protocol = struct.unpack_from("!HB", data, at + 4)
+        ends = [str(IPv6Address(data[at + place : at + place + 16])) for place in (8, 24)]
+        begin = at + _IPV6_BYTES
+    else:
+        return Header(_TYPES.get(kind, f"Ethernet of type {kind:#06x}"))
+    if protocol == _TCP and len(data) >= begin + 14:
+        sport, dport, sequence, acknowledged, offset, flags = struct.unpack_from(
+            "!HHIIBB", data, begin
+        )
+        payload_bytes = max(0, payload_bytes - (offset >> 4) * 4)
+        what = (
+            f"TCP {flag_names(flags) or 'without flags'}, sequence number {sequence}, "
+            f"acknowledges {acknowledged}, {payload_bytes} bytes{numbered}"
+        )
+        return Header(what, *ends, sport, dport)
+    if protocol == _UDP and len(data) >= begin + 8:
+        ports = struct.unpack_from("!HH", data, begin)
+        return Header(f"UDP, {max(0, payload_bytes - 8)} bytes{numbered}", *ends, *ports)
+    name = _PROTOCOLS.get(protocol, f"IP protocol {protocol}")
+    return Header(f"{name}, {payload_bytes} bytes{numbered}", *ends)
+
+
+def _seen(packet: Packet, directory: RunDirectory, manifest: Manifest) -> SeenPacket:
+    header = read_header(packet.data)
+    plan = None
+    # Without a plan that this version reads, senders of generated flows are not known.
+    with contextlib.suppress(InputError):
+        plan = directory.read_plan()
+    source, destination = (
+        "" if address is None else address if port is None else f"{address}:{port}"
+        for address, port in ((header.src, header.sport), (header.dst, header.dport))
+    )
+    sender = sender_of(header, manifest, plan)
+    return SeenPacket(packet.at_ns, packet.frame_bytes, source, destination, header.what, *sender)
+
+
+def sender_of(
+    header: Header, manifest: Manifest, plan: Plan | None
+) -> tuple[int | None, str | None, str | None]:
+    """Finds the number of a packet's flow, and the host and process that sent it.
+
+    Each is None where it is not known or does not exist.
+    """
+    there = (header.src, header.sport, header.dst, header.dport)
+    back = (header.dst, header.dport, header.src, header.sport)
+    for flow in manifest.flows:
+        named = f"flow {flow.flow}" + (f" ({flow.name})" if flow.name else "")
+        if there in flow.connections:
+            return flow.flow, flow.src, f"the sender of {named}"
+        if back in flow.connections:
+            return flow.flow, flow.dst, f"the receiver of {named}"
+    for probe in manifest.probes:
+        end_at = {probe.src_ip: probe.src, probe.dst_ip: probe.dst}
+        # The header lacks ICMP's identifier, so the first probe between the two hosts is named.
+        ports = (probe.sport, probe.dport) if probe.kind == "udp" else (None, None)
+        is_between = header.src in end_at and header.dst in end_at
+        if is_between and (header.sport, header.dport) in (ports, ports[::-1]):
+            return None, end_at[header.src or ""], f"probe {probe.probe} ({probe.kind})"
+    hosts = dict(_addresses(manifest, plan))
+    host, peer = hosts.get(header.src or ""), hosts.get(header.dst or "")
+    for generated in () if plan is None else plan.generated:
+        for ends, role in (
+            ((host, peer, header.sport), "sender"),
+            ((peer, host, header.dport), "receiver"),
+        ):
+            if ends == (generated.src, generated.dst, generated.sport):
+                return None, host, f"the {role} of generated flow {generated.flow}"
+    own = ipv4_of(header.src or "")
+    programs = [program.name for program in manifest.programs if ipv4_of(program.ip) == own]
+    return None, host, f"program {' or '.join(programs)}" if programs else None
+
+
+def _addresses(manifest: Manifest, plan: Plan | None) -> Iterator[tuple[str, str]]:
+    """The addresses that the records name, with their hosts."""
+    for flow in manifest.flows:
+        yield flow.src_ip, flow.src
+        yield flow.dst_ip, flow.dst
+    for program in manifest.programs:
+        yield program.ip, program.host
+        for peer in program.peers:
+            yield peer.ip, peer.host
+    if plan is not None:
+        yield from plan.host_of.items()

@@ -5,7 +5,6 @@ Other modules read a finished run through `Run`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,12 +27,12 @@ from outcast.records.flows import BottleneckRecord, FlowRecord
 from outcast.records.link_rate import LinkRate, link_rate
 from outcast.records.run_directory import RunDirectory, read_record
 from outcast.records.summary import GroupSummary, Summary
-from outcast.records.tables import read_table, refusing, scan_table
+from outcast.records.tables import refusing, scan_table
 
 IN_INTERVAL = "in_interval"
-"""The column of the tables OF_INTERVAL: whether a row counts in the summary."""
+"""The column that says whether a row counts in the summary."""
 OF_INTERVAL = {"packets": "packet", "blackouts": "blackout"}
-"""These tables, and the column that numbers their rows where some are left out."""
+"""The tables with this column, and the column that numbers their rows where some are left out."""
 
 _MOST_IN_LABEL = 2
 """The most groups that a port's label names; of more it gives the number."""
@@ -64,15 +63,11 @@ class FlowsOfGroup:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """From an input port to an output."""
+    """An input port and an output that its packets leave by."""
 
     ingress: str
     egress: str
     label: str
-
-
-def _known(hops: Iterable[int | None]) -> list[int]:
-    return sorted({count for count in hops if count is not None})
 
 
 class Run:
@@ -134,7 +129,6 @@ class Run:
 
     @property
     def trusted(self) -> bool:
-        """Whether captures and counters agree."""
         return self.summary.capture.trusted
 
     @property
@@ -154,33 +148,19 @@ class Run:
     def scan(self, name: str, whole: bool = False) -> pl.LazyFrame:
         """Opens a table by its name. Only the columns and rows that are used are read.
 
-        Of `packets` and `blackouts` it has the rows of the interval that the summary covers, and
-        all of them if `whole`. Numbers of packets and blackouts are rows of the whole table, so the
-        column `packet` or `blackout` has them where rows are left out.
+        Of `packets` and `blackouts` it has the rows of the interval that the summary covers, or
+        with `whole` all rows. A packet's or blackout's number is its row in the whole table. Where
+        rows are left out, the column `packet` or `blackout` has this number.
         """
         table = scan_table(self._table_file(name))
-        if whole or not self._has_interval(name, table):
+        if whole or name not in OF_INTERVAL:
             return table
         return table.with_row_index(OF_INTERVAL[name]).filter(IN_INTERVAL)
 
     def table(self, name: str, whole: bool = False) -> pl.DataFrame:
         """Reads a table by its name; `whole` is as for `scan`."""
-        table = read_table(self._table_file(name))
-        if whole or not self._has_interval(name, table):
-            return table
-        return table.with_row_index(OF_INTERVAL[name]).filter(IN_INTERVAL)
-
-    def _has_interval(self, name: str, table: pl.DataFrame | pl.LazyFrame) -> bool:
-        """Whether rows of the table count or not. Raises InputError if it does not say so."""
-        if name not in OF_INTERVAL:
-            return False
-        if IN_INTERVAL not in table.collect_schema():
-            path = self.directory.path
-            raise InputError(
-                f"{path}: its tables cannot be read: {name}.parquet has no column {IN_INTERVAL}; "
-                f"`outcast analyze {path}` writes them anew"
-            )
-        return True
+        with self.reading():
+            return self.scan(name, whole).collect()
 
     def _table_file(self, name: str) -> Path:
         path = self.directory.path
@@ -204,24 +184,20 @@ class Run:
         """
         path = self.directory.path
         if remedy is None:
-            remedy = f"`outcast analyze {path}` writes them anew"
+            remedy = f"`outcast analyze {path}` writes them again"
         return refusing(f"{path}: its tables cannot be read", f"; {remedy}")
 
     def reading_events(self) -> AbstractContextManager[None]:
         """As `reading`, for the tables of the kernel's events."""
         path = self.directory.path
         return self.reading(
-            f"remove {self.directory.trace}, then `outcast trace {path}` records them anew"
+            f"remove {self.directory.trace}, then `outcast trace {path}` records them again"
         )
 
     @property
     def hops(self) -> list[int]:
         """The distinct hop counts of the flows, in ascending order; none in joined captures."""
-        return _known(flow.hops for flow in self.manifest.compared_flows)
-
-    def port_hops(self, port: str) -> list[int]:
-        """Returns the distinct hop counts of the flows that come in by a port, ascending."""
-        return _known(flow.hops for flow in self.manifest.flows if flow.ingress == port)
+        return sorted({flow.hops for flow in self.manifest.compared_flows if flow.hops is not None})
 
     @cached_property
     def groups(self) -> tuple[FlowsOfGroup, ...]:
@@ -243,21 +219,20 @@ class Run:
         )
 
     def counts(self, t_ns: pl.Expr) -> pl.Expr:
-        """Whether the summary counts what came at such times after the traffic's start.
+        """Whether the summary counts packets that came at these times after the traffic's start.
 
-        Joined captures are of one interval alone, and their clocks may have been corrected.
+        Joined captures have one interval alone, and their clocks may have been corrected.
         """
         low, high = self.summary.start_s * 1e9, self.summary.end_s * 1e9
         return t_ns.is_between(low, high, closed="left") | (self.captured is not None)
 
     @cached_property
     def group_of(self) -> dict[int, str]:
-        """The label of each flow's group, by the flow's number."""
         return {flow: group.label for group in self.groups for flow in group.flows}
 
     @property
     def marked(self) -> str | None:
-        """The group that figures bring out, because the question is whether it is starved.
+        """The group that figures bring out: the one that may be starved.
 
         It is the class with the fewest hops, or the second group of `analysis.compare`. None if it
         is not among the groups shown.
@@ -281,9 +256,9 @@ class Run:
         return [group.label for group in self.groups if group.label in mine]
 
     def port_flows(self, port: str) -> str:
-        """Says whose flows come in by a port, and their congestion controls: `2-hop, cubic`.
+        """The groups of the flows that come in by a port, and their congestion controls.
 
-        Empty if no flow of the configuration does.
+        For example `2-hop, cubic`; empty if no flow of the configuration comes in there.
         """
         labels = [label for label in self.port_groups(port) if label != port.partition(">")[0]]
         if len(labels) > _MOST_IN_LABEL:
@@ -291,7 +266,7 @@ class Run:
         return ", ".join(dict.fromkeys([*labels, *grouping.controls(self._by_port(port))]))
 
     def _by_port(self, port: str) -> list[FlowRecord]:
-        """The flows that come in by a port, and leave by the output that its entry is of."""
+        """The flows of one entry of the summary's drops: `s1-eth2`, or `s1-eth2>s1-eth1`."""
         name, _, output = port.partition(">")
         return [
             flow
@@ -304,7 +279,7 @@ class Run:
         ]
 
     def _enters_by(self, flow: FlowRecord, egress: str, port: str) -> bool:
-        """Whether a subflow comes in by a port, other than its flow perhaps."""
+        """Whether a subflow comes in by a port, perhaps by another one than its flow."""
         if not flow.subflows or (plan := self.plan) is None:
             return False
         ends = (FiveTuple(*each, TCP) for each in flow.connections)
@@ -313,7 +288,7 @@ class Run:
 
     @cached_property
     def _outputs(self) -> dict[str, str]:
-        """The output that an input port's first entry in the summary's drops is of."""
+        """The output of each input port's first entry in the summary's drops."""
         outputs: dict[str, str] = {}
         for bottleneck in self.manifest.bottlenecks:
             for name in bottleneck.ingress:
@@ -322,19 +297,19 @@ class Run:
 
     @cached_property
     def ways(self) -> dict[str, Way]:
-        """The way of the packets that each entry of the summary's drops counts.
+        """The input and output of each entry of the summary's drops.
 
-        Where all outputs of a hop are known, an entry is named with its output if there are
-        several, and entries without a drop are left out if others have some.
+        If all outputs of a hop are known and there are several, an entry's label has its output,
+        and entries without a drop are left out if others have some.
         """
         every = [(port, r.egress) for r in self.manifest.bottlenecks for port in r.ingress]
-        is_told = self.manifest.has_all_outputs and len(self.manifest.bottlenecks) > 1
+        with_output = self.manifest.has_all_outputs and len(self.manifest.bottlenecks) > 1
         entries = self.summary.drops
         lossy = {key for key, part in entries.items() if part.dropped}
         return {
-            key: Way(port, egress, f"{port} to {egress}" if is_told else self.port_label(key))
+            key: Way(port, egress, f"{port} to {egress}" if with_output else self.port_label(key))
             for key, (port, egress) in zip(entries, every, strict=True)
-            if not is_told or not lossy or key in lossy
+            if not with_output or not lossy or key in lossy
         }
 
     def port_label(self, port: str) -> str:

@@ -45,11 +45,11 @@ from outcast.records.flows import (
     BottleneckRecord,
     ControlRecord,
     FlowRecord,
+    ProbeRecord,
     ProgramRecord,
     TrafficRecord,
 )
 from outcast.records.interventions import Decision, Interventions, Lost, WhatIf
-from outcast.records.probes import ProbeRecord
 from outcast.records.trace import (
     EVENTS_FILE,
     FOLDER,
@@ -196,8 +196,6 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """The paths of one run."""
-
     path: Path
 
     config = Place("config.yaml")
@@ -236,18 +234,12 @@ class RunDirectory:
         write_text(self.plan, stored.dumps(plan))
 
     def read_manifest(self) -> Manifest:
-        """Reads the manifest.
-
-        Raises InputError if it is missing or cannot be read.
-        """
         return read_record(self.manifest, Manifest)
 
     def read_counters(self) -> Counters:
-        """Reads the counters. Raises InputError if there are none or they cannot be read."""
         return read_record(self.counters, Counters)
 
     def read_trace_formats(self) -> Formats:
-        """Reads how the recorded events are laid out. Raises InputError if it cannot be read."""
         return read_record(self.trace_formats, Formats, "the run recorded no events")
 
     def read_traced(self) -> Traced | None:
@@ -313,5 +305,4 @@ def read_record(
 
 
 def write_record(path: Path, record: BaseModel) -> None:
-    """Writes a record of a run as `read_record` reads it."""
     write_text(path, record.model_dump_json(indent=1) + "\n")

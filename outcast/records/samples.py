@@ -59,7 +59,6 @@ class SamplesWriter:
         self._stream.write(_LENGTH.pack(len(header)) + header)
 
     def write(self, samples: Sequence[Sample]) -> None:
-        """Appends samples."""
         self._stream.write(
             b"".join(
                 _RECORD.pack(sample.t_ns, sample.source, len(sample.message)) + sample.message

@@ -180,8 +180,6 @@ class CompletionSummary(handed_in.Record):
 
 
 class ProgramSummary(handed_in.Record):
-    """The executions of one program."""
-
     host: str
     server: bool
     asked: int
@@ -219,16 +217,12 @@ class ProbeSummary(handed_in.Record):
 
 
 class FairnessSummary(handed_in.Record):
-    """Jain's index over sliding windows of one length."""
-
     windows: int
     mean: float | None
     min: float | None
 
 
 class ChangeSummary(handed_in.Record):
-    """Flows that joined or left."""
-
     t_s: float
     flows: int
     """Number of active flows from then on."""

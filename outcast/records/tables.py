@@ -59,7 +59,6 @@ class PartsWriter:
         self._rows = 0
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Appends rows."""
         self._waiting.append(frame)
         self._rows += frame.height
         if sum(waiting.height for waiting in self._waiting) >= PART_ROWS:

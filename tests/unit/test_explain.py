@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outcast.records import packet_words, replay
+from outcast.records import replay
 from outcast.records.flows import ProgramRecord, SubflowRecord, TrafficRecord
 from outcast.records.run_directory import GuestRecord, RunDirectory
 from tests import records
@@ -104,7 +104,7 @@ def test_the_earliest_difference_of_all_captures_is_found(tmp_path):
     assert (first.number, first.at_ns) == (1, START_NS + 50)
     assert (first.since_start_ns, first.since_first_packet_ns) == (50, 59)
     assert not first.only_time
-    assert first.one == packet_words.SeenPacket(
+    assert first.one == replay.SeenPacket(
         at_ns=START_NS + 50,
         frame_bytes=len(tcp()) + 1400,
         source="10.0.0.1:20001",
@@ -167,7 +167,7 @@ def test_who_sent_a_packet(ends, flow, host, process, tmp_path):
     usual = {"command": ["web"], "repeat": 1, "peers": [], "executions": []}
     web = ProgramRecord(name="web", host="h9", ip="10.0.0.9", server=True, port=80, **usual)
     manifest = run_directory(tmp_path / "one", [OUT], programs=[web]).read_manifest()
-    sender = packet_words.sender_of(packet_words.read_header(tcp(ends)), manifest, None)
+    sender = replay.sender_of(replay.read_header(tcp(ends)), manifest, None)
     assert sender == (flow, host, process)
 
 
@@ -175,8 +175,8 @@ def test_a_packet_of_ipv6_and_its_flow():
     ends = [IPv6Address(text).packed for text in ("fd00::a00:1", "fd00::a00:2")]
     segment = struct.pack("!HHIIBBHHH", 20001, 5001, 7, 9, 5 << 4, ACK, 0, 0, 0) + bytes(100)
     frame = bytes(12) + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, len(segment), 6, 64)
-    header = packet_words.read_header(frame + b"".join(ends) + segment)
+    header = replay.read_header(frame + b"".join(ends) + segment)
     assert (header.src, header.dst) == ("fd00::a00:1", "fd00::a00:2")
     # It has no IP id.
     assert header.what == "TCP ACK, sequence number 7, acknowledges 9, 100 bytes"
-    assert packet_words.read_header(frame).what == "Ethernet of type 0x86dd"
+    assert replay.read_header(frame).what == "Ethernet of type 0x86dd"

@@ -23,7 +23,7 @@ from outcast.plan import stored
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
 from outcast.plan.probes import base_rtt_ns
-from outcast.records.probes import ProbeRecord, result_file
+from outcast.records.flows import ProbeRecord, probe_file
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view import figures, report
@@ -170,7 +170,7 @@ def directory(tmp_path) -> RunDirectory:
         for n, rtt in enumerate((2_000_000, 0, 3_000_000, 7_000_000))
     ]
     made.flows.mkdir(exist_ok=True)
-    result_file(made.flows, 0).write_text("\nready\n" + "\n".join(lines) + "\n", encoding="ascii")
+    probe_file(made.flows, 0).write_text("\nready\n" + "\n".join(lines) + "\n", encoding="ascii")
     return made
 
 

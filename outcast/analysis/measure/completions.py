@@ -12,9 +12,8 @@ from outcast.analysis.measure.queue import in_ms
 from outcast.analysis.measure.streams import completed, stream_summary, streams
 from outcast.analysis.run_analysis import Analysis
 from outcast.analysis.store import Columns, table_of
-from outcast.records.flows import ExecutionRecord, ProgramRecord
+from outcast.records.flows import ExecutionRecord, ProgramRecord, read_times
 from outcast.records.generated import Completed, read_answers
-from outcast.records.probes import read_times
 from outcast.records.summary import (
     LONG_BYTES,
     SHORT_BYTES,

@@ -18,8 +18,13 @@ from outcast.analysis.join.join import Joined
 from outcast.analysis.join.packets import grouped
 from outcast.plan import schedule
 from outcast.plan.addresses import ipv4_of
-from outcast.records.flows import BottleneckRecord, FlowRecord, PeerRecord, ProgramRecord
-from outcast.records.probes import ProbeRecord
+from outcast.records.flows import (
+    BottleneckRecord,
+    FlowRecord,
+    PeerRecord,
+    ProbeRecord,
+    ProgramRecord,
+)
 from outcast.records.run_directory import Manifest
 
 _WITHOUT_FLOWS = frozenset({"ping", "ping6", "fping", "arping"})

@@ -10,7 +10,7 @@ from outcast.experiment import Experiment
 from outcast.plan.model import Plan
 from outcast.plan.needs import longest_way_ns
 from outcast.plan.probes import ECHO_PORT, Probe, base_rtt_ns
-from outcast.records.probes import ProbeRecord, result_file
+from outcast.records.flows import ProbeRecord, probe_file
 
 READY_DEADLINE_S = 60.0
 END_DEADLINE_S = 10.0
@@ -51,7 +51,7 @@ class Probes(Part):
                 f"probe {probe.probe} at {probe.src}",
                 arguments(program, probe, drain_ns(run.experiment, plan, probe)),
                 netns=run.netns(probe.src),
-                stdout=result_file(logs, probe.probe),
+                stdout=probe_file(logs, probe.probe),
                 stderr=logs / f"probe.{probe.probe}.err",
                 hears=True,
             )

@@ -21,6 +21,7 @@ from outcast.analysis.export import captures_of, find
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan.addresses import with_port
+from outcast.records.replay import flag_names
 from outcast.records.run import IN_INTERVAL, Run
 from outcast.units import counted
 from outcast.view.terminal import forms
@@ -152,9 +153,6 @@ FIELDS = (
 
 _ON_CLOCK = {"t_in_ms": "clock_in", "t_out_ms": "clock_out"}
 """What a table shows in place of times after the start, if times of day were requested."""
-
-_FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
-"""Of TCP, from the lowest bit (RFC 9293, section 3.1)."""
 
 
 def lines(
@@ -334,11 +332,6 @@ def _text(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iter
 def _sojourn_us(row: _Row) -> str | None:
     in_ns, out_ns = row.values["t_in"], row.values["t_out"]
     return None if out_ns is None else f"{int(out_ns - in_ns) / 1e3:.3f}"
-
-
-def flag_names(flags: int) -> str:
-    """The names of TCP's flags: `PSH+ACK`."""
-    return "+".join(name for bit, name in enumerate(_FLAGS) if flags >> bit & 1)
 
 
 class _Field(NamedTuple):
