@@ -7,8 +7,7 @@ from contextlib import contextmanager, nullcontext
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from outcast.view.terminal.console import NotebookLine, PlainConsole
-from outcast.view.terminal.progress import Progress
+from outcast.view.terminal.console import NotebookLine, PlainConsole, Progress
 
 if TYPE_CHECKING:
     from outcast.records.run_directory import RunDirectory

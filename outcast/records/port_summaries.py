@@ -1,4 +1,7 @@
-"""What summary.json says of ports: losses, queues, and whether captures and counters agree."""
+"""What summary.json says of ports: losses, queues, and whether captures and counters agree.
+
+outcast/quantities.py defines the numbers that are shown.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,6 @@ class PortDrops(handed_in.Record):
     chains: dict[str, int]
     """Chains of consecutive drops, by length."""
     blackouts: int
-    """Chains during which packets of other ports got through."""
     hops: list[int]
     """Hop counts of the flows that enter by this port."""
 
@@ -44,13 +46,10 @@ class PortLosses(handed_in.Record):
 
     node: str
     neighbour: str
-    """The node that the port leads to."""
     packets: int
-    """Packets that it sent."""
     lost: dict[Cause, int]
-    """Packets lost by cause; a cause without any is out."""
     elsewhere: int
-    """Those of them that no captured queue dropped, so that `drops` lacks them."""
+    """Packets that no captured queue dropped. `drops` lacks them."""
 
 
 class LossSummary(handed_in.Record):
@@ -61,7 +60,6 @@ class LossSummary(handed_in.Record):
     """Lost at the measured queues, or in front of them by a synthetic blackout."""
     elsewhere: int
     causes: dict[Cause, int]
-    """All losses by cause."""
     ports: dict[str, PortLosses]
     """By the sending port, also of hosts; every port that sent or lost a packet."""
 
@@ -82,7 +80,7 @@ class CapacitySummary(handed_in.Record):
 
 
 class CountedOfClass(handed_in.Record):
-    """Packets of a class of service in the whole run."""
+    """Packets of a class of service in the whole run, by the captures or by the kernel's qdisc."""
 
     sent: int
     dropped: int
@@ -94,17 +92,11 @@ class ServiceClassSummary(handed_in.Record):
     dscp: list[int] | None
     """Its code points; null for all others."""
     packets: int
-    """Packets that came in."""
     dropped: int
-    """Of these."""
     rate_bps: float
-    """Of the frames that left, without preamble and gap."""
     queueing_ms: SpreadSummary | None
-    """From the input to the first bit on the link, without its delay."""
     captured: CountedOfClass
-    """In the whole captures."""
     counted: CountedOfClass | None
-    """By the kernel's qdisc of the class; null where it was not recorded."""
 
 
 class QueueSummary(Measured):
@@ -115,7 +107,6 @@ class QueueSummary(Measured):
     queueing them, so that it held more."""
     length_bytes: SpreadSummary | None
     sojourn_ms: SpreadSummary | None
-    """From port to port, with the link's delay."""
     switch_latency_us: float
     """Usual sojourn time in µs of a packet that finds the queue empty; 0 if none does, or an event
     changed the link's delay."""
@@ -124,7 +115,6 @@ class QueueSummary(Measured):
     """Rate of the frames that left, divided by the link's rate, in the main interval; known to
     about one frame, so that it can be that much above 1."""
     marks: int | None
-    """Packets marked from the sample nearest to the interval's start to its end's."""
     classes: dict[str, ServiceClassSummary] | None = None
     """Classes of service by name; null where the queue has none."""
 
@@ -148,21 +138,17 @@ class NoiseInput(handed_in.Record):
 
     arrivals: int
     kept: float | None
-    """The share of its phase between two departures that the input keeps: the mean cosine of the
-    turn between two arrivals 64 to 256 packet times apart; null for too few."""
 
 
 class NoiseSummary(handed_in.Record):
     """How regular an output and its inputs were. A packet time is that of a full frame."""
 
     back_to_back: int
-    """Gaps between full frames of which the next one waited."""
+    """Gaps before full frames that had waited. The next fields describe these gaps; `nominal` is
+    the packet time by the link's rate, null where the rate changed or is unknown."""
     packet_time_us: float | None
-    """The median of these gaps."""
     of_nominal: float | None
-    """That median over what the link's rate says; null where the rate changed or is not known."""
     mean_of_nominal: float | None = None
-    """As `of_nominal`, but of their mean. Above 1 the port sent more slowly than its rate."""
     gap_spread: float | None
     """From the 5th to the 95th percentile of these gaps, over their median."""
     inputs: dict[str, NoiseInput]
@@ -179,17 +165,14 @@ class TcpSummary(handed_in.Record):
 
 
 class CaptureSummary(handed_in.Record):
-    """Whether the captures and the counters agree."""
+    """Whether the captures and the counters agree; joined captures have no counters."""
 
     tcpdump_kernel_drops: int | None
-    """Null for joined captures."""
     inferred_drops: int
     qdisc_drops: int | None
-    """Null for joined captures, to which no counter belongs."""
     blackout_drops: int = 0
     """Drops that the switch of a synthetic blackout counted."""
     link_down_drops: int = 0
-    """Packets lost because the output's link was down, which no queue counts."""
     unmatched: int
     """Packets that left and that no capture saw come in."""
     in_flight: int
@@ -197,4 +180,3 @@ class CaptureSummary(handed_in.Record):
     trusted: bool
     """Captures and counters agree. It says no more than that."""
     reasons: list[str]
-    """Why captures and counters do not agree."""

@@ -1,4 +1,9 @@
-"""summary.json, the main numbers of a run, as a typed model."""
+"""summary.json, the main numbers of a run, as a typed model.
+
+outcast/quantities.py defines the numbers that are shown, and docs/analysis.md explains the others.
+Keys by number count from 0; ports and programs are keys by their name. A part is null or empty
+where the run has nothing of its kind, or where captures alone cannot show it.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +39,9 @@ class ClassSummary(handed_in.Record):
     of the sending hosts (`TcpExtTCPTimeouts`, `TcpRetransSegs`), and null if one also sends flows
     of another class or group. Over a part they are those of sockets, from the samples nearest to
     its ends, and null without samples. They are null in the windows.
+
+    `halted_s` is the time waiting for timeouts, summed over the flows. `srtt_ms` and `cwnd` (in
+    segments) are from samples of active flows' sockets.
     """
 
     flows: int
@@ -42,18 +50,14 @@ class ClassSummary(handed_in.Record):
     timeouts: int | None
     retransmits: int | None
     halted_s: float | None = None
-    """Time waiting for timeouts, summed over the flows; see `tcp`."""
     active_s: float | None = None
-    """How long the flows were active in the interval, summed over them."""
+    """The flows' active time in the interval, summed over the flows."""
     rtt_ms: SpreadSummary | None = None
     """Round trips from the input port to the receiver and back; needs `capture: {ports: all}`."""
     rtt_untimed: float | None = None
-    """Share of the flows' time in which no segment of `rtt_ms` was under way, so that it is not
-    known; null without `rtt_ms`."""
+    """Share of the flows' time without a timed segment under way."""
     srtt_ms: SpreadSummary | None = None
-    """Smoothed round trips of the senders' sockets, from samples of active flows."""
     cwnd: SpreadSummary | None = None
-    """Congestion windows in segments, from the same samples."""
 
 
 class TimesSummary(handed_in.Record):
@@ -61,7 +65,6 @@ class TimesSummary(handed_in.Record):
 
     flows: int
     finished: int
-    """Flows that finished; the times cover these only."""
     mean_ms: float | None
     p50_ms: float | None
     p95_ms: float | None
@@ -70,39 +73,30 @@ class TimesSummary(handed_in.Record):
 
 
 class GroupSummary(ClassSummary):
-    """The flows of one group."""
+    """The flows of one group; `UDP` stands for flows without a congestion control.
+
+    In windows, all that needs the packets is null or empty.
+    """
 
     congestion_controls: list[str]
-    """Of its flows, each once; `UDP` for flows without one."""
     packets: int | None = None
-    """That came to the bottleneck; null in the windows."""
     dropped: int | None = None
-    """Of these packets."""
     queueing_ms: SpreadSummary | None = None
-    """How long packets waited at the bottleneck: from its input to its output, without the link's
-    delay."""
     retransmissions_seen: int | None = None
-    """Retransmissions that came to the bottleneck."""
     timeouts_seen: int | None = None
-    """Timeouts as the bottleneck shows them; see `tcp`."""
     chains: dict[str, int] = Field(default_factory=dict)
-    """Chains of consecutive drops of one flow, by length; empty in the windows."""
     times: TimesSummary | None = None
-    """Completion times of its flows that have a size, from the planned start to the last new byte
-    at the bottleneck; of programs' flows, from their first packet there to the last. Null in the
-    windows, and if it has no such flows."""
+    """Completion times of its flows with a size, from the planned start to the last new byte at the
+    bottleneck; of programs' flows, from their first packet there to the last."""
 
 
 class CompareSummary(handed_in.Record):
     """Two groups' mean goodput, compared."""
 
     by: GroupKind
-    """The grouping that they are of."""
     groups: tuple[str, str]
     mean_goodput_bps: tuple[float | None, float | None]
-    """Of a flow; null for a program without flows at the bottleneck."""
     ratio: float | None
-    """The first one's mean over the second one's; null if the second got nothing."""
 
 
 Groups = dict[str, dict[str, GroupSummary]]
@@ -113,14 +107,12 @@ class Window(handed_in.Record):
     """Goodput over one interval of the run."""
 
     start_s: float
-    """Time after the traffic's start."""
     end_s: float
     jain_index: Share | None
     total_goodput_bps: float
     classes: dict[str, ClassSummary]
     outcast_ratio: float | None
-    """Mean goodput of the class with the most hops, divided by that of the class with the fewest;
-    null if there is only one class or the divisor is 0."""
+    """Null if there is only one class, or if the class with the fewest hops got nothing."""
     groups: Groups = Field(default_factory=dict)
     compare: CompareSummary | None = None
 
@@ -132,24 +124,19 @@ class Window(handed_in.Record):
 class StreamSummary(handed_in.Record):
     """The streams of datagrams of one workload together.
 
-    Rates are of payload, each over the time in which its stream was to send.
+    Rates are sums, of payload, each over the time in which its stream was to send. Delays are null
+    if no capture saw the streams.
     """
 
     sent_bps: float
-    """Sum of the rates at which the streams sent."""
     received_bps: float
-    """Sum of the rates that arrived."""
     min_received_bps: float
-    """The stream that got least."""
     jain_index: Share | None
     """Jain's index over the streams' received rates."""
     loss_share: Share | None
     """Datagrams lost, of those sent; null if links deliver packets twice, too."""
     delay_ms: SpreadSummary | None
-    """Sojourn times at the captured queue; null if no capture saw the streams."""
     jitter_ms: float | None
-    """Mean difference between the delays of packets in a row (RFC 3550, 6.4.1), on average over the
-    streams."""
 
 
 class CompletionSummary(handed_in.Record):
@@ -161,7 +148,6 @@ class CompletionSummary(handed_in.Record):
     """TCP flows that had not ended at the end of the experiment."""
     not_started: int
     failed: int
-    """Flows with an error, which completions.parquet names."""
     goodput_bps: float
     """Rate of the bytes that arrived, from the first start to the end of the last flow, or to the
     end of the experiment if a flow did not end; of streams alone, the sum of what they received."""
@@ -183,13 +169,9 @@ class ProgramSummary(handed_in.Record):
     host: str
     server: bool
     asked: int
-    """How many executions the configuration asks for."""
     executions: int
-    """How many began within the duration."""
     failures: int
-    """Executions with another exit status than 0, or ended late."""
     time_ms: SpreadSummary | None
-    """How long executions took that ended well; null for a server."""
 
 
 class ProbeSummary(handed_in.Record):
@@ -203,11 +185,8 @@ class ProbeSummary(handed_in.Record):
     every_ms: float
     sent: int
     lost: int
-    """Packets without an answer."""
     base_rtt_ms: float
-    """What links take: delays and the times of the frames, there and back, without any queue."""
     rtt_ms: SpreadSummary | None
-    """Of the answered ones; null without any."""
 
     @property
     def title(self) -> str:
@@ -225,7 +204,6 @@ class FairnessSummary(handed_in.Record):
 class ChangeSummary(handed_in.Record):
     t_s: float
     flows: int
-    """Number of active flows from then on."""
     fair_after_s: float | None
     """Time until Jain's index reaches 0.9 in one of the shortest sliding windows, counted to that
     window's end; null if the next change came first."""
@@ -242,26 +220,21 @@ class SynchronisationSummary(handed_in.Record):
 
 
 class LimitSummary(handed_in.Record):
-    """How a flow's time divides: the share of it in which something kept it from sending more."""
+    """What kept a flow from sending more, as shares of its time."""
 
     network: float
-    """The congestion window, so the network."""
     receiver: float | None
-    """The receiver's window; null of Multipath TCP."""
+    """Null for Multipath TCP, as `send_buffer`: its kernel does not show them."""
     send_buffer: float | None
-    """The sender's own buffer; null of Multipath TCP, whose kernel does not show it."""
     application: float
-    """The application, which had nothing to send."""
     timeout: float
-    """Waiting for a timeout, as the bottleneck's packets show."""
     pacing: float = 0.0
-    """A rate that was set for pacing."""
     at_least: bool = False
     """`send_buffer` is a lower bound, because samples are few."""
 
     @property
     def untold(self) -> float:
-        """The share of which only the sum is known: the receiver and the send buffer."""
+        """The share of receiver and send buffer together, where only their sum is known."""
         if self.receiver is not None or self.send_buffer is not None:
             return 0.0
         return max(0.0, 1 - self.network - self.application - self.timeout - self.pacing)
@@ -274,7 +247,6 @@ class SamplesSummary(handed_in.Record):
     taken: int
     missed: int
     longest_ms: float
-    """The longest time that one sample took on the run's clock."""
 
 
 class Summary(handed_in.Versioned):
@@ -294,10 +266,7 @@ class Summary(handed_in.Versioned):
     jain_index: Share | None
     """Of the flows of `flows`; null without any, as with generated traffic only."""
     stationary: bool | None = None
-    """Whether no flow's share of the goodput has a trend over the interval; null with fewer than
-    ten bins, or if nothing arrived in a tenth of it."""
     total_goodput_bps: float
-    """Of the flows of `flows`; generated traffic and UDP are in `completions`."""
     classes: dict[str, ClassSummary]
     outcast_ratio: float | None
     windows_from: Literal["start", "all active"]
@@ -306,46 +275,33 @@ class Summary(handed_in.Versioned):
     windows: dict[str, Window]
     """By length, for example `100ms`; `start_s` and `end_s` say where each lies."""
     drops: dict[str, PortDrops]
-    """By input port."""
     losses: LossSummary | None = None
     """Losses of every port of the network; null in joined captures."""
     flow_chains: dict[str, dict[str, int]]
-    """Chains of consecutive drops of one flow, by hop count and then by length."""
     tcp: dict[str, TcpSummary]
-    """By hop count."""
     queue: dict[str, QueueSummary]
-    """By output port."""
     phase: dict[str, PhaseSummary]
-    """By output port."""
     noise: dict[str, NoiseSummary] = Field(default_factory=dict)
-    """By output port."""
     fairness: dict[str, FairnessSummary]
     """By length of the sliding windows; empty if no two flows were ever active."""
     convergence: list[ChangeSummary]
-    """Every time that flows joined or left."""
     synchronisation: SynchronisationSummary | None
     limited: dict[str, LimitSummary] = Field(default_factory=dict)
-    """What limited each planned flow while it was active, by its number; from samples of the
-    senders' sockets. Empty without them."""
+    """By planned flow's number; from samples of the senders' sockets."""
     samples: SamplesSummary | None
     completions: dict[str, CompletionSummary] | None = None
-    """Generated flows, by the index of their workload."""
     programs: dict[str, ProgramSummary] | None = None
-    """Programs, by name; null if the run had none."""
     probes: dict[str, ProbeSummary] | None = None
-    """Probes, by number; null if the run had none."""
     warnings: list[str]
     """The manifest's warnings, and one if a single flow held the link against all others."""
     capture: CaptureSummary
     wall_s: dict[str, float]
     group_by: GroupKind = "hops"
-    """The grouping that tables and figures show."""
     groups: Groups = Field(default_factory=dict)
     """By `hops`, `congestion_control`, `port`, `sender`, and `name` if any flow has one; then by
     label. Empty without flows."""
     compare: CompareSummary | None = None
-    """The groups of `analysis.compare`, or the classes with the most and the fewest hops; null if
-    there is only one class."""
+    """The groups of `analysis.compare`, or the classes with the most and the fewest hops."""
 
     @property
     def whole_run(self) -> str:
@@ -358,7 +314,7 @@ class Summary(handed_in.Versioned):
 
 
 def _shares(kind: object) -> set[str]:
-    """The names of a record's fields, and of those of the records in it, that are a Share."""
+    """The names of the fields of a record, and of its inner records, that are a Share."""
     if not (isinstance(kind, type) and issubclass(kind, handed_in.Record)):
         return set().union(*map(_shares, get_args(kind)))
     fields = kind.model_fields

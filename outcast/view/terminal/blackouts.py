@@ -1,4 +1,4 @@
-"""Lists blackouts as text, each with the number by which other options and pages know it."""
+"""Lists blackouts as text, each with the number that other options and the report use."""
 
 from __future__ import annotations
 
@@ -21,16 +21,25 @@ from outcast.view.terminal import forms
 from outcast.view.terminal.listing import milliseconds
 
 _HEADS = {
-    **{name: name for name in ("blackout", "ingress", "egress")},
-    **{"from_ms": "from (ms)", "lasts_us": "lasts (us)", "drops": "drops", "flows": "flows"},
-    **{"others_through": "others through", "longest_gap_us": "longest gap (us)"},
+    "blackout": "blackout",
+    "ingress": "ingress",
+    "egress": "egress",
+    "from_ms": "from (ms)",
+    "lasts_us": "lasts (us)",
+    "drops": "drops",
+    "flows": "flows",
+    "others_through": "others through",
+    "longest_gap_us": "longest gap (us)",
     "before_gap": "drops before it",
 }
 
 
 def lines(source: Source, wanted: Selection, form: str) -> Iterator[str]:
-    """Gives the blackouts with a dropped packet that is meant, by time. Raises ConfigError."""
-    rows = [_told(source, row) for row in _chosen(source, wanted).iter_rows(named=True)]
+    """Gives the blackouts with a dropped packet that fits the filters, in the order of time.
+
+    Raises ConfigError if a filter names something absent, or no blackout fits.
+    """
+    rows = [_row(source, row) for row in _chosen(source, wanted).iter_rows(named=True)]
     if form == "json":
         rows = [row | {"from_ms": float(row["from_ms"])} for row in rows]
     if form != "table":
@@ -50,11 +59,11 @@ def _chosen(source: Source, wanted: Selection) -> pl.DataFrame:
     if replace(wanted, whole=False) == Selection() or every.is_empty():
         return every
     selection.condition(source, wanted)  # which refuses a port that is not there
-    meant = selection.condition(source, replace(wanted, port=None))
+    fits = selection.condition(source, replace(wanted, port=None))
     with selection.refusing_table(source.path):
         dropped = (
             source.table.with_row_index("packet")
-            .filter(meant & (pl.col("verdict").cast(pl.String) == "dropped"))
+            .filter(fits & (pl.col("verdict").cast(pl.String) == "dropped"))
             .select("packet", "t_in", "verdict", "ingress", "egress")
             .collect()
         )
@@ -68,12 +77,14 @@ def _chosen(source: Source, wanted: Selection) -> pl.DataFrame:
     return chosen
 
 
-def _told(source: Source, row: dict[str, Any]) -> dict[str, Any]:
-    begins_ms = milliseconds(row["t_start"] - source.start_ns)
-    lasts_us = round((row["t_end"] - row["t_start"]) / 1e3, 3)
-    told = {**row, "from_ms": begins_ms, "lasts_us": lasts_us}
-    told["longest_gap_us"] = round(row["longest_gap_ns"] / 1e3, 3)
-    return {name: told[name] for name in _HEADS}
+def _row(source: Source, row: dict[str, Any]) -> dict[str, Any]:
+    values = {
+        **row,
+        "from_ms": milliseconds(row["t_start"] - source.start_ns),
+        "lasts_us": round((row["t_end"] - row["t_start"]) / 1e3, 3),
+        "longest_gap_us": round(row["longest_gap_ns"] / 1e3, 3),
+    }
+    return {name: values[name] for name in _HEADS}
 
 
 _FULL = "OVERLIMIT"

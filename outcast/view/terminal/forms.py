@@ -22,8 +22,8 @@ def table(
 
     Args:
         columns: the headings.
-        left: those whose texts stand on the left; None is the first alone.
-        wrapped: those whose texts take several lines in a narrow terminal, as those on the left do;
+        left: columns aligned to the left; None is the first alone.
+        wrapped: columns that take several lines in a narrow terminal, as those on the left do;
             None is all. So no number is cut off while a name can be broken.
         style: of the headings.
     """
@@ -41,7 +41,7 @@ def table(
 
 
 def listing(made: Listing) -> Table:
-    """A table of a run; its marked rows are brought out."""
+    """A table of a run; its marked rows are yellow."""
     heads = [column.head for column in made.columns]
     texts = [column.head for column in made.columns if column.is_text]
     shown = table(*heads, left=texts, style="bold")
@@ -72,7 +72,6 @@ def records(rows: Sequence[Mapping[str, Any]], fields: Sequence[str], form: str)
 
 
 def csv_line(values: Iterable[Any]) -> str:
-    """Values as a line of CSV."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(values)
     return text.getvalue()

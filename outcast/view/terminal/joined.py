@@ -81,12 +81,12 @@ def _inputs(joined: Joined, chains: Chains) -> Table:
 
 
 def _blackouts(others_through: I32) -> str:
-    """How many chains are blackouts; empty if that is not known of all."""
+    """How many chains are blackouts; empty if that is unknown for any of them."""
     return "" if (others_through < 0).any() else str(int((others_through > 0).sum()))
 
 
 def queue_lines(estimate: QueueEstimate) -> Iterator[str]:
-    """What is known of an output's queue; nothing if nothing is."""
+    """The estimated rate and limit of an output's queue, each if it is known."""
     if estimate.rate_bps is not None and estimate.rate_high_bps is not None:
         error = (estimate.rate_high_bps - estimate.rate_bps) / 1e6
         yield f"{estimate.port} sends {estimate.rate_bps / 1e6:.3f} Mbps, within {error:.3f}"
@@ -100,7 +100,6 @@ def queue_lines(estimate: QueueEstimate) -> Iterator[str]:
 
 
 def _waits(joined: Joined) -> Table:
-    """A table of how long packets spent in the switch, by input and output, in milliseconds."""
     heads = ("packets", "least", "median", "90 %", "99 %", "longest")
     table = forms.table("waits (ms)", *heads, wrapped=None)
     waits_ns = joined.t_out_ns - joined.arrivals.stamp_ns
@@ -122,7 +121,6 @@ def percentiles_ms(times_ns: I64) -> list[str]:
 
 
 def _losses(joined: Joined) -> Table | None:
-    """A table of the flows that lost packets, those with most drops first; None if none did."""
     flows = len(joined.flows)
     packets = np.bincount(joined.arrivals.flow, minlength=flows)
     drops = np.bincount(joined.arrivals.flow[joined.verdict == Verdict.DROPPED], minlength=flows)
@@ -144,7 +142,7 @@ def _losses(joined: Joined) -> Table | None:
 
 
 MOST_SHOWN = 40
-"""So many flows are in a table for people."""
+"""The most flows in a table for people."""
 
 LIMITS = (
     "Of TCP as this one point saw it. sent again: data that had passed here; lost beyond, or sent "
@@ -156,11 +154,11 @@ LIMITS = (
 
 
 def read(path: Path, interface: str | None) -> PortCapture:
-    """Reads one capture, or what one of its interfaces captured.
+    """Reads one capture, or the packets of one of its interfaces.
 
     Raises:
         InputError: as `read_capture`, or it has no packets of IP.
-        ConfigError: it has packets of several interfaces and none is named, or not this one.
+        ConfigError: no interface is named of several, or none has this name.
     """
     there = interfaces_of(path)
     named = [name for name in there if name]

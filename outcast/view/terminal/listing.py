@@ -40,17 +40,17 @@ class Event(NamedTuple):
 
 
 def by_times(rows: Iterable[Row]) -> Found:
-    """Gives each packet of a table alone, and what of it was queued when the packet came.
+    """Gives each packet of a table without a run, and the packets queued when it came.
 
-    Packets that came in before it and left later can also be on the way, before it reached the
-    queue or after. Those that leave last count, as many as the table says.
+    Of the packets that came before it and left later, some can be on their way to or from the
+    queue. So the last ones to leave count, and the table has their number.
     """
     held: dict[str, list[Row]] = {}
     for row in rows:
         queue: tuple[Row, ...] = ()
         if row["egress"] is not None:
             content = held.setdefault(row["egress"], [])
-            # All are checked, because a queue that is no FIFO sends packets in another order.
+            # All are checked, because a queue that is not FIFO sends packets in another order.
             content[:] = [packet for packet in content if packet["t_out"] > row["t_in"]]
             queue = _by_departure(content)
             if (count := row.get("queue_packets")) is not None:
@@ -61,9 +61,9 @@ def by_times(rows: Iterable[Row]) -> Found:
 
 
 def by_events(rows: Iterable[Row], events: Iterable[Event]) -> Found:
-    """Gives each packet of a run, and what was queued when it reached the queue.
+    """Gives each packet of a run, and the packets queued when it reached the queue.
 
-    The queue is given only for rows to be shown.
+    Only rows that are `shown` have the queue.
     """
     walk = _Walk(rows, events)
     while walk.ahead or walk.read():
@@ -74,11 +74,11 @@ def by_events(rows: Iterable[Row], events: Iterable[Event]) -> Found:
 
 
 class _Walk:
-    """Rows and events side by side; memory grows with what is queued or on the way to it.
+    """Reads rows and events side by side. Memory grows with the packets queued or on their way.
 
     Attributes:
         ahead: rows that were read and not yet given.
-        found: what packets found that are not yet given.
+        found: the queue that each of these packets met.
     """
 
     def __init__(self, rows: Iterable[Row], events: Iterable[Event]) -> None:
@@ -92,7 +92,6 @@ class _Walk:
         self._counts: dict[str, int] = {}
 
     def read(self) -> bool:
-        """Reads a row; false if there is none."""
         row = next(self._rows, None)
         if row is None:
             return False
@@ -102,13 +101,13 @@ class _Walk:
         return True
 
     def reach(self, row: Row) -> None:
-        """Goes on until this packet has reached its queue."""
+        """Reads events until this packet has reached its queue."""
         number, egress, count = row["packet"], row["egress"], row["queue_packets"]
         if row["verdict"] in ("forwarded", "dropped") or row["note"] == "in flight":
             while number in self._coming and self._event is not None:
                 self._pass(self._event)
         elif egress is not None and count is not None:
-            # No event tells of it. It found the queue before the next packet that came there.
+            # It has no event. It met the queue before the next packet that came there.
             while self._event is not None and self._event.event == "dequeue":
                 if self._counts.get(egress, 0) <= count:
                     break
@@ -121,10 +120,10 @@ class _Walk:
         self._counts[event.egress] = event.queue_packets
         content = self._held.setdefault(event.egress, {})
         number = event.packet
-        # Where a link failed, a drop is the end of a packet that was queued.
+        # Where a link failed, a drop can be the end of a queued packet.
         if number is None or content.pop(number, None) is not None or event.event == "dequeue":
             return
-        # One that came in later can be there sooner.
+        # A packet that came in later can be there sooner.
         while self._last < number and self.read():
             pass
         row = self._coming.pop(number, None)
@@ -137,7 +136,7 @@ class _Walk:
 
 
 def _by_departure(packets: Iterable[Row]) -> tuple[Row, ...]:
-    """Sorted so, because flows that are served in turn overtake one another."""
+    """The packets by departure, because flows that are served in turn overtake one another."""
     return tuple(sorted(packets, key=lambda row: (row["t_out"] is None, row["t_out"] or 0)))
 
 
@@ -149,24 +148,15 @@ FIELDS = (
     *("packet", "flow", "source", "destination", "ingress", "t_in_ms", "result", "egress"),
     *("t_out_ms", "ip_id", "seq", "payload", "queue_bytes"),
 )
-"""What CSV and JSON have if no columns are requested."""
+"""The columns of CSV and JSON if none are requested."""
 
 _ON_CLOCK = {"t_in_ms": "clock_in", "t_out_ms": "clock_out"}
-"""What a table shows in place of times after the start, if times of day were requested."""
+"""Columns in place of times after the start, if times of day were requested."""
 
 
 def lines(
     path: Path, wanted: Selection, with_queue: bool, form: str, fields: Sequence[str] | None = None
 ) -> Iterator[str]:
-    """Gives the packets of a run, of joined captures or of a joined table as lines of text.
-
-    With the queue it shows what each packet found queued. Without fields it shows the paper's
-    columns, and all of FIELDS to programs.
-
-    Raises:
-        InputError: there is no table of packets.
-        ConfigError: a filter names what the table lacks, no packet fits, or no such column exists.
-    """
     source = open_source(path)
     if fields is None:
         fields = PAPERS if form == "table" else FIELDS
@@ -208,7 +198,7 @@ def _require_fields(source: Source, fields: Sequence[str]) -> None:
 
 
 def _remarks(source: Source) -> list[str]:
-    """Returns a note for each queue that also drops packets after queueing them."""
+    """A remark for each queue that also drops packets after queueing them."""
     if source.run is None:
         return []
     return [
@@ -219,7 +209,6 @@ def _remarks(source: Source) -> list[str]:
 
 
 def _of_blackout(source: Source, number: int) -> str:
-    """The blackout in a sentence, above its packets."""
     chain = selection.blackout(source, number)
     lasts_us = (chain["t_end"] - chain["t_start"]) / 1e3
     what = "blackout" if chain["others_through"] else "chain"
@@ -285,7 +274,7 @@ def _rows(
 
 
 def _bounds(source: Source, span: tuple[int, int]) -> tuple[int, int]:
-    """When the first packet came in that can be queued in the span, and the last that counts.
+    """From when to when packets came in that can be queued in the span.
 
     One that came in after the span can be at the queue sooner than one of the span.
     """
@@ -341,7 +330,7 @@ class _Field(NamedTuple):
         read: takes it from a row.
         head, width: its head and least width in a table for people, if not its name and 10.
         is_text: whether it stands on the left there.
-        is_amount: whether it is a number in JSON, though text keeps its digits.
+        is_amount: whether JSON has it as a number; elsewhere it is text, to keep its digits.
         optional: its column, if a table from elsewhere may lack that.
     """
 
@@ -399,7 +388,7 @@ _FIELD: dict[str, _Field] = {
     ),
     "note": _plain("note", 13, is_text=True, optional="note"),
 }
-"""Every field that `--columns` takes, besides `queue`."""
+"""The fields that `--columns` takes, besides `queue`."""
 
 
 def _csv(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:
@@ -410,7 +399,7 @@ def _csv(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Itera
 
 
 def _json(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:
-    """Gives one array with a line for each packet."""
+    """One array with a line for each packet."""
     yield "["
     before: str | None = None
     for row in rows:
@@ -432,7 +421,7 @@ def _json(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iter
 
 
 def detail(path: Path, row: int) -> str:
-    """Returns a packet's header fields as scapy shows them, and its fate. Raises InputError."""
+    """A packet's header fields as scapy shows them, and its fate. Raises InputError."""
     from scapy.layers.inet import IP
     from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Ether
 

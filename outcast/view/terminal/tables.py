@@ -1,4 +1,4 @@
-"""A run's result on the terminal: a screen at its end, and all tables for `outcast show`."""
+"""A run's result on the terminal: one screen at its end, and all tables for `outcast show`."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ TABLES: Mapping[str, tuple[Callable[[Run, str], Listing | None], ...]] = {
 
 
 def screen(run: Run, *, notes_shown: bool = False, alone: bool = True) -> RenderableType:
-    """The result in at most 22 lines of 80 columns, of whatever kind the run is.
+    """The result of a run of any kind, in at most 22 lines of 80 columns.
 
-    With `notes_shown` it leaves out the warnings told before the traffic. Unless `alone` it leaves
-    to `sentences` all that those say. Raises InputError.
+    With `notes_shown` it leaves out warnings that were shown before the traffic, and unless `alone`
+    all that `sentences` says.
     """
     found = textwrap.wrap(words.headline(run), _WIDTH)
     lines = [Text(line, style="bold") for line in found[:_MOST_OF_HEADLINE]]
@@ -65,7 +65,6 @@ def screen(run: Run, *, notes_shown: bool = False, alone: bool = True) -> Render
 
 
 def where_more(run: Run) -> str:
-    """How to see the rest of a run's result."""
     more = f"more: outcast show {shlex.quote(str(run.directory.path))} --all"
     return f"{more}; words after !: docs/warnings.md" if run.summary.warnings else more
 
@@ -81,7 +80,6 @@ def _heading(run: Run) -> Text:
 
 
 def _checks(run: Run) -> Iterator[Text]:
-    """What was checked, each with its mark."""
     line = Text()
     for mark, *texts in words.checks(run):
         text = ": ".join(filter(None, texts))
@@ -93,12 +91,12 @@ def _checks(run: Run) -> Iterator[Text]:
 
 
 def _warnings(run: Run, *, notes_shown: bool) -> Iterator[Text]:
-    """A line each, begun by the word that docs/warnings.md explains."""
-    summary, told = run.summary, list[str]()
+    """A line for each warning, which begins with its word in docs/warnings.md."""
+    summary, shown = run.summary, list[str]()
     if notes_shown and (plan := run.plan) is not None:
-        told = beforehand(run.experiment, plan, summary.engine or "virtual")
+        shown = beforehand(run.experiment, plan, summary.engine or "virtual")
     reasons = [f"disagree: {reason}" for reason in summary.capture.reasons]
-    new = [text for text in summary.warnings if text not in told]
+    new = [text for text in summary.warnings if text not in shown]
     lines = [*reasons, *(f"{words.word_of(text)}: {text}" for text in new)]
     for line in lines[:_MOST_WARNINGS]:
         yield Text(f"! {textwrap.shorten(line, _WIDTH - 2, placeholder=' ...')}", style="yellow")
@@ -107,7 +105,7 @@ def _warnings(run: Run, *, notes_shown: bool) -> Iterator[Text]:
 
 
 def rest(run: Run, wanted: Collection[str], *, alone: bool = True) -> RenderableType:
-    """The tables that options of `outcast show` name, with the losses in words if `alone`."""
+    """The tables that options of `outcast show` name; with the losses in words if `alone`."""
     summary = run.summary
     parts: list[RenderableType] = []
     for name, tables in TABLES.items():
@@ -127,13 +125,12 @@ def rest(run: Run, wanted: Collection[str], *, alone: bool = True) -> Renderable
 
 
 def everything(run: Run) -> RenderableType:
-    """The screen, what else is said of the run, and all tables."""
     parts = (screen(run, alone=False), "", sentences(run), "", rest(run, TABLES, alone=False))
     return Group(*parts)
 
 
 def sentences(run: Run) -> RenderableType:
-    """What `outcast show` says below the screen: steadiness, events, and warnings in whole."""
+    """The lines below the screen of `outcast show`: steadiness, events, and whole warnings."""
     lines = words.doubts(run)
     lines += [f"at {moment.t_s:.7g} s {moment.text}" for moment in moments(run)]
     lines += trace_sentences(run)
@@ -143,7 +140,7 @@ def sentences(run: Run) -> RenderableType:
 
 
 def link_table(frame: pl.DataFrame) -> RenderableType:
-    """A table of the directions that sent or were to send. Its caption counts the others."""
+    """A table of the links' directions in use. Its caption counts the others."""
     used = frame.filter(
         (pl.col("packets") > 0) | (pl.col("flows") > 0) | (pl.col("acknowledged") > 0)
     )

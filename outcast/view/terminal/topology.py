@@ -20,12 +20,11 @@ _MOST_IN_SHORT = 4
 
 
 def describe(experiment: Experiment, plan: Plan, whole: bool = True) -> list[str]:
-    """What `outcast topo` prints without --dot and --png, of a run's experiment and plan.
+    """The text of `outcast topo`: the bottleneck and its flows first.
 
-    The bottleneck and who meets there come first. Nodes, links and flows one by one follow where
-    the `whole` is requested.
+    If the `whole` is wanted, all flows, nodes and links follow one by one.
     """
-    # A user's own topology file can ask for what outcast leaves out.
+    # outcast leaves out some settings of a user's topology file.
     network = getattr(experiment.topology, "network", None)
     labels = _labels(experiment, plan)
     notes = beforehand(experiment, plan, experiment.engine)
@@ -61,7 +60,7 @@ def _short(section: list[str]) -> list[str]:
 
 
 def _labels(experiment: Experiment, plan: Plan) -> dict[str, str]:
-    """How a user's own file calls nodes, and whose interfaces hosts are, where that is another."""
+    """Remarks on nodes: their names in a user's file, and of which machine a host is a port."""
     network = getattr(experiment.topology, "network", None)
     nodes = [*network.hosts, *network.switches, *network.routers] if network else []
     labels = {node.name: f"  ({node.label})" for node in nodes if node.label}
@@ -72,7 +71,6 @@ def _labels(experiment: Experiment, plan: Plan) -> dict[str, str]:
 
 
 def _titled(title: str, lines: Iterable[str]) -> list[str]:
-    """Lines below a title, which is left out where there are none."""
     return ["", title, *(f"  {line}" for line in listed)] if (listed := [*lines]) else []
 
 
@@ -184,17 +182,18 @@ def _noise(experiment: Experiment) -> str:
 
 
 def _workloads(experiment: Experiment, plan: Plan) -> list[str]:
-    """Every workload with the settings that it was given, and how many flows came of it."""
+    """Every workload with its settings, without defaults, and with the number of its flows."""
     flows = Counter(flow.workload for flow in plan.generated)
     lines = []
     for number, workload in enumerate(experiment.workloads):
         given = workload.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         kind = given.pop("kind")
-        told = (
+        settings = (
             f"{key} {' '.join(map(str, value)) if isinstance(value, list) else value}"
             for key, value in given.items()
         )
-        lines.append(f"{number}: {kind}  {', '.join(told)}  ({counted(flows[number], 'flow')})")
+        of_it = counted(flows[number], "flow")
+        lines.append(f"{number}: {kind}  {', '.join(settings)}  ({of_it})")
     return _titled("workloads", lines)
 
 
@@ -214,7 +213,7 @@ def _probes(plan: Plan) -> list[str]:
 
 
 def _loads(plan: Plan) -> list[str]:
-    """Of each port that data leaves by, what senders can bring over its rate, the most first."""
+    """The offered load of each port over its rate, the greatest first."""
     if plan.per_packet:
         return []
     offered = [(bps, hop, plan.links[hop].rate_bps) for hop, bps in offered_bps(plan).items()]
@@ -230,7 +229,7 @@ def _loads(plan: Plan) -> list[str]:
 
 
 def _groups(experiment: Experiment, plan: Plan) -> list[str]:
-    """The groups that tables and figures will show, and the two that the headline compares."""
+    """The groups of tables and figures, and the two that the headline compares."""
     analysis = experiment.analysis
     kind = grouping.chosen(analysis.group_by, plan.groups)
     lines = [
