@@ -354,14 +354,14 @@ def read_header(data: bytes) -> Header:
     numbered = ""
     if kind == _IPV4 and len(data) >= at + 20:
         length, ip_id, protocol = struct.unpack_from("!HH3xB", data, at + 2)
-        ends = [str(IPv4Address(data[at + place : at + place + 4])) for place in (12, 16)]
+        src, dst = (str(IPv4Address(data[at + place : at + place + 4])) for place in (12, 16))
         header_bytes = (data[at] & 15) * 4
         begin = at + header_bytes
         payload_bytes = max(0, length - header_bytes)
         numbered = f", IP id {ip_id}"
     elif kind == _IPV6 and len(data) >= at + _IPV6_BYTES:
         payload_bytes, protocol = struct.unpack_from("!HB", data, at + 4)
-        ends = [str(IPv6Address(data[at + place : at + place + 16])) for place in (8, 24)]
+        src, dst = (str(IPv6Address(data[at + place : at + place + 16])) for place in (8, 24))
         begin = at + _IPV6_BYTES
     else:
         return Header(_TYPES.get(kind, f"Ethernet of type {kind:#06x}"))
@@ -374,12 +374,13 @@ def read_header(data: bytes) -> Header:
             f"TCP {flag_names(flags) or 'without flags'}, sequence number {sequence}, "
             f"acknowledges {acknowledged}, {payload_bytes} bytes{numbered}"
         )
-        return Header(what, *ends, sport, dport)
+        return Header(what, src, dst, sport, dport)
     if protocol == _UDP and len(data) >= begin + 8:
-        ports = struct.unpack_from("!HH", data, begin)
-        return Header(f"UDP, {max(0, payload_bytes - 8)} bytes{numbered}", *ends, *ports)
+        sport, dport = struct.unpack_from("!HH", data, begin)
+        what = f"UDP, {max(0, payload_bytes - 8)} bytes{numbered}"
+        return Header(what, src, dst, sport, dport)
     name = _PROTOCOLS.get(protocol, f"IP protocol {protocol}")
-    return Header(f"{name}, {payload_bytes} bytes{numbered}", *ends)
+    return Header(f"{name}, {payload_bytes} bytes{numbered}", src, dst)
 
 
 def _seen(packet: Packet, directory: RunDirectory, manifest: Manifest) -> SeenPacket:
