@@ -31,8 +31,9 @@ from benchmarks.seen import after_timeouts, held_against
 from outcast.analysis.trace import senders
 from outcast.analysis.trace.causes import CAUSES
 from outcast.analysis.trace.events import EVENTS
-from outcast.analysis.trace.senders import wait_table, within
 from outcast.records.run import Run
+from outcast.uses.why import sums
+from outcast.uses.why.waits import wait_table, within
 
 ROOT = Path(__file__).parents[1]
 NAME = "waits"
@@ -58,7 +59,7 @@ def of_run(run: Run, control: str, seed: int) -> dict[str, pl.DataFrame]:
     )
     group = pl.col("flow").replace_strict(run.group_of, default="other", return_dtype=pl.String)
     tables = {
-        "sums": senders.compare(traced.every, run.counters),
+        "sums": sums.compare(traced.every, run.counters),
         "again": traced.again.filter(pl.col("segments") > 0).with_columns(group=group),
         "waits": within(waits, 0, run.manifest.traffic.duration_ns).with_columns(group=group),
         "after": after_timeouts(traced.every, traced.senders).with_columns(group=group),

@@ -28,7 +28,7 @@ from benchmarks import stored
 from benchmarks.busy import busy
 from outcast.analysis.statistics import Interval, central
 from outcast.records.run import Run
-from outcast.reproduce.index import interval_text
+from outcast.uses.papers.index import interval_text
 
 ROOT = Path(__file__).parents[1]
 NAME = "machines"

@@ -21,8 +21,8 @@ import polars as pl
 from benchmarks import stored
 from outcast.analysis.statistics import Kind, central
 from outcast.records.run import Run
-from outcast.reproduce import drop_measures
-from outcast.reproduce.index import interval_text
+from outcast.uses.papers import drop_measures
+from outcast.uses.papers.index import interval_text
 
 ROOT = Path(__file__).parents[1]
 COMMON = {"engine": "virtual", "duration": "300ms", "analysis.windows": []}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from outcast.files import write_text
 from outcast.records.run import Run
-from outcast.reproduce import state
+from outcast.uses.papers import state
 
 ROOT = Path(__file__).parents[1]
 PATH = ROOT / "docs/results/measured.json"

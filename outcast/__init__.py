@@ -26,12 +26,10 @@ if TYPE_CHECKING:
     from outcast.api.captures import export
     from outcast.api.commands import Executed, exec_in
     from outcast.api.experiments import load
-    from outcast.api.fate import fate, whatif_each
     from outcast.api.joins import Join, join_captures
     from outcast.api.runs import Execution, Program, Run, analyze, open_run, run
     from outcast.api.sweeps import Sweep, open_sweep, run_sweep
     from outcast.api.traces import KernelTrace, trace
-    from outcast.api.whatif import Counterfactual
     from outcast.archive import Packed
     from outcast.errors import (
         BusyError,
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
         UntrustedError,
     )
     from outcast.experiment import Experiment
+    from outcast.uses import Counterfactual, fate, whatif_each
 
 __version__ = "0.2.0"
 
@@ -93,7 +92,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Counterfactual": "outcast.api.whatif",
     "Executed": "outcast.api.commands",
     "Execution": "outcast.api.runs",
     "Experiment": "outcast.experiment",
@@ -116,10 +114,8 @@ _MODULES = {
     "run": "outcast.api.runs",
     "run_sweep": "outcast.api.sweeps",
     "trace": "outcast.api.traces",
-    "fate": "outcast.api.fate",
-    "whatif_each": "outcast.api.fate",
 }
-"""The modules of the members; the errors are in outcast.errors."""
+"""The modules of the members. The errors are in outcast.errors, and uses have members too."""
 
 
 def __getattr__(name: str) -> Any:
@@ -128,8 +124,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    module = importlib.import_module(_MODULES.get(name, "outcast.errors"))
-    member = getattr(module, name)
+    from outcast import uses
+
+    if name in uses.MEMBERS:
+        member = uses.find(uses.MEMBERS[name])
+    else:
+        member = getattr(importlib.import_module(_MODULES.get(name, "outcast.errors")), name)
     globals()[name] = member
     return member
 

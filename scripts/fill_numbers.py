@@ -23,13 +23,13 @@ from pathlib import Path
 from benchmarks import against, stored
 from outcast.errors import ConfigError, did_you_mean
 from outcast.files import write_text
-from outcast.reproduce import measures, together
-from outcast.reproduce.index import burst_text, interval_text, measured_text
-from outcast.reproduce.recipe import Recipe, load_all
-from outcast.reproduce.result import Result, describe, values_of
-from outcast.reproduce.result import number as show
-from outcast.reproduce.runs import NOISES
-from outcast.reproduce.verdict import Verdict, central, two_modes, verdict_text
+from outcast.uses.papers import measures, together
+from outcast.uses.papers.index import burst_text, interval_text, measured_text
+from outcast.uses.papers.recipe import Recipe, load_all
+from outcast.uses.papers.result import Result, describe, values_of
+from outcast.uses.papers.result import number as show
+from outcast.uses.papers.runs import NOISES
+from outcast.uses.papers.verdict import Verdict, central, two_modes, verdict_text
 from scripts import reproduction_docs as docs
 from scripts import reproduction_summary
 

@@ -4,7 +4,7 @@ Run it in a checkout. The results of the folders go to docs/results/reproduction
 replace those of the same recipes, and their figures to docs/images/reproduction. If several folders
 hold a recipe, the last folder counts. docs/reproduction.md has a table of all rows, and a page for
 each source has their claims. All are written from that table alone. Results of different states
-(outcast/reproduce/state.py) stand in different tables.
+(outcast/uses/papers/state.py) stand in different tables.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import polars as pl
 
 from outcast.errors import OutcastError
 from outcast.files import write_text
-from outcast.reproduce import reproduce, together
-from outcast.reproduce.index import (
+from outcast.uses.papers import conclusion as reproduce
+from outcast.uses.papers import together
+from outcast.uses.papers.index import (
     ABOUT_BAND,
     ABOUT_PICTURE,
     BAND,
@@ -34,12 +35,12 @@ from outcast.reproduce.index import (
     remarks,
     seeds_text,
 )
-from outcast.reproduce.pictures import curves as band_picture
-from outcast.reproduce.recipe import load_all
-from outcast.reproduce.result import Result, describe, judged_anew
-from outcast.reproduce.runs import NOISES
-from outcast.reproduce.state import State
-from outcast.reproduce.together import Row
+from outcast.uses.papers.pictures import curves as band_picture
+from outcast.uses.papers.recipe import load_all
+from outcast.uses.papers.result import Result, describe, judged_anew
+from outcast.uses.papers.runs import NOISES
+from outcast.uses.papers.state import State
+from outcast.uses.papers.together import Row
 from scripts import reproduction_modes as modes
 from scripts import reproduction_settings as settings
 from scripts import reproduction_summary

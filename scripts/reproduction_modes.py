@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outcast.reproduce.result import number
-from outcast.reproduce.verdict import two_modes
-from outcast.whatif.futures import interval
+from outcast.analysis import statistics
+from outcast.uses.papers.result import number
+from outcast.uses.papers.verdict import two_modes
 
 
 def text(label: str, values: Sequence[float]) -> str:
@@ -18,7 +18,7 @@ def text(label: str, values: Sequence[float]) -> str:
     known = sorted(value for value in values if value > 0)
     if count is None or known[-count] <= 1:
         return ""
-    low, high = interval(count, len(known))
+    low, high = statistics.probability(count, len(known))
     return (
         f"{label}: the seeds have two modes, so the mean is no summary. {count} of {len(known)} "
         f"have a ratio from {number(known[-count])} on, a share of {number(count / len(known))} "

@@ -18,10 +18,10 @@ import configs
 from outcast import experiment
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
-from outcast.reproduce.recipe import Point, Recipe
-from outcast.reproduce.runs import load_experiment
+from outcast.uses.papers.recipe import Point, Recipe
+from outcast.uses.papers.runs import load_experiment
 
-FILE = Path(__file__).parents[1] / "outcast/reproduce/sources.yaml"
+FILE = Path(__file__).parents[1] / "outcast/uses/papers/sources.yaml"
 HOPS = "hops"
 """Stands for the classes of senders, which no single key of a configuration has."""
 

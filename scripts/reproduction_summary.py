@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from outcast.reproduce.together import AGREEING, Row
-from outcast.reproduce.verdict import Verdict, verdict_text
+from outcast.uses.papers.together import AGREEING, Row
+from outcast.uses.papers.verdict import Verdict, verdict_text
 
 
 def by_state(rows: Sequence[Row]) -> list[list[Row]]:

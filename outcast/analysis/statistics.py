@@ -181,6 +181,20 @@ def estimate_quotient(ours: Sequence[float], theirs: Sequence[float]) -> Estimat
     return Estimate(Interval(n, value, low, high), p_value)
 
 
+def probability(happened: int, trials: int) -> tuple[float, float]:
+    """The exact interval of a probability at LEVEL.
+
+    Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the
+    binomial", Biometrika 26 (1934).
+    """
+    from scipy import special
+
+    tail, failed = (1 - LEVEL) / 2, trials - happened
+    low = special.betaincinv(happened, failed + 1, tail) if happened else 0.0
+    high = special.betaincinv(happened + 1, failed, 1 - tail) if failed else 1.0
+    return float(low), float(high)
+
+
 def _nothing(n: int, value: float | None) -> Estimate:
     return Estimate(Interval(n, value, None, None), lambda _at: 1.0)
 

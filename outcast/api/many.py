@@ -23,7 +23,6 @@ from outcast.sweep import scheduler, store
 from outcast.sweep.scheduler import Limits, Progress
 from outcast.sweep.store import SweepDirectory
 from outcast.sweep.task import Task
-from outcast.whatif import compare
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def make_each(
     def check(directory: SweepDirectory, name: str) -> None:
         made = directory.run(name)
         explanation = comparing.explain(factual.directory, made)
-        compare.require_prefix(explanation, from_ns[name], name)
+        comparing.require_prefix(explanation, from_ns[name], name)
         store.reduce(made, "drop")
 
     resume = place.resume or bool(shards)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outcast import handed_in
+from outcast import handed_in, uses
 from outcast.api import making
 from outcast.api.experiments import require_experiment
 from outcast.errors import InputError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from outcast.api.whatif import Counterfactual
+    from outcast.uses import Counterfactual
 
 
 _MOST_OUTPUT_BYTES = 16 << 20
@@ -178,19 +178,18 @@ class Run(records.Run):
             allow_programs: as in `outcast.replay`.
             progress: as in `outcast.run`.
 
-        Raises as `outcast.api.whatif.what_if`.
+        Raises:
+            ConfigError: the run has no such packet, or the packet cannot have this fate.
+            InputError: the run cannot be made again.
+            RunError: the packet's fate became another one.
+            UntrustedError: the runs part before the intervention, or captures and counters of the
+                new run do not agree.
+            OutcastError: the run failed, as in `run`.
         """
-        from outcast.api import whatif
-        from outcast.whatif.fates import asked_each
-
-        return whatif.what_if(
-            self.path,
-            asked_each(packet, fate, port),
-            directory,
-            lose=[lose] if isinstance(lose, str) else lose,
-            allow_programs=allow_programs,
-            progress=progress,
+        made: Counterfactual = uses.find(uses.MEMBERS["Run.whatif"])(
+            self, packet, fate, directory, port, lose, allow_programs, progress
         )
+        return made
 
     def write_report(self) -> Path:
         """Writes report.html into the run directory. Raises InputError where it cannot."""

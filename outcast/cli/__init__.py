@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import importlib
 import io
 import os
 import stat
@@ -14,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from controllers import slim
-from outcast import __version__, files
+from outcast import __version__, files, uses
 from outcast.cli import shared, terminal
 from outcast.emulation.commands import leave_working_folder
 from outcast.errors import ConfigError, FeatureMissingError, OutcastError, StoppedError, shortened
@@ -23,9 +22,9 @@ PROJECT = "outcast-testbed"
 """pip calls this program so; `outcast` on the Python package index is another one."""
 
 VERBS = (
-    *("doctor", "run", "exec", "sweep", "results", "reproduce", "analyze", "show", "report"),
-    *("figure", "pack", "replay", "trace", "whatif", "fate", "join", "inspect", "export", "why"),
-    *("topo", "guest", "assignment", "clean", "completion"),
+    *("doctor", "run", "exec", "sweep", "results", "analyze", "show", "report", "figure"),
+    *("pack", "replay", "trace", "join", "inspect", "export", "topo", "guest", *uses.VERBS),
+    *("clean", "completion"),
 )
 
 
@@ -45,7 +44,8 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"outcast.cli.{cmd_name}").command
+        place = uses.VERBS.get(cmd_name, f"outcast.cli.{cmd_name}:command")
+        command: click.Command = uses.find(place)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

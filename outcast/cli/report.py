@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from outcast import uses
 from outcast.cli import shared, terminal
 from outcast.errors import ConfigError
 
@@ -30,11 +31,8 @@ def command(directory: Path) -> None:
     if SweepDirectory(directory).config.exists():
         Sweep(directory).write_reports(progress=True)
         path = directory / "runs"
-    elif any(any(directory.glob(names)) for names in ("*/result.json", "*/noise/*/result.json")):
-        from outcast.reproduce import index, recipe, reproduce, together
-
-        stored = reproduce.stored(directory, [*recipe.load_all().values()])
-        path = index.write_index(directory, together.rows(stored))
+    elif places := [of for names, of in uses.INDEXES.items() if any(directory.glob(names))]:
+        path = uses.find(places[0])(directory)
     else:
         path = Run(directory).write_report()
     terminal.echo_path(path)

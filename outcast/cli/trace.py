@@ -43,7 +43,7 @@ def command(
     from outcast.analysis.trace.events import Wanted, require_flow
     from outcast.api import traces
     from outcast.records.run import Run
-    from outcast.view.terminal import why
+    from outcast.view.terminal import traced_events
 
     shared.end_as_interrupted()
     span = None if between is None else selecting.span_between(between, on_clock=False)
@@ -55,7 +55,7 @@ def command(
         shared.note(f"the same run: {outcome.captures} captures are equal to the byte")
     wanted = Wanted(names, flow, span)
     if flow is not None or span is not None or form != "table":
-        terminal.echo_lines(why.lines(outcome.run, wanted, form))
+        terminal.echo_lines(traced_events.lines(outcome.run, wanted, form))
     else:
         for event, rows in outcome.events.items():
             terminal.echo_path(outcome.table_file(event), f": {rows} events")

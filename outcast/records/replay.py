@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from outcast.errors import InputError, ReplayError, shortened
+from outcast.errors import InputError, ReplayError, UntrustedError, shortened
 from outcast.plan.addresses import ipv4_of
 from outcast.plan.model import Plan
 from outcast.records.kept_captures import (
@@ -21,6 +21,7 @@ from outcast.records.kept_captures import (
     parting,
 )
 from outcast.records.run_directory import Manifest, RunDirectory
+from outcast.units import format_time
 
 _LONGEST_VALUE = 120
 _PROGRAMS = ("outcast", "datapath", "kernel", "guest", "versions")
@@ -329,6 +330,18 @@ def _settings(manifest: Manifest) -> dict[tuple[str, str], object]:
 
 def _decides(part: str, name: str) -> bool:
     return part != "traffic" and not (part == "effective" and name.startswith(_MEASURED))
+
+
+def require_prefix(explanation: Explanation, since_ns: int, named: str) -> None:
+    """Raises UntrustedError if two runs part before an instant after the traffic's start."""
+    first = explanation.first
+    if explanation.equal or (first is not None and first.since_start_ns >= since_ns):
+        return
+    when = "at an unknown time" if first is None else first.lines()[0]
+    raise UntrustedError(
+        f"{named}: the run made again is another one before the intervention at "
+        f"{format_time(since_ns)}: {when}; outcast replay --explain says more"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outcast import uses
 from outcast.errors import OutcastError
 from outcast.experiment.engine import properties
 
@@ -82,7 +83,6 @@ def _complete(path: Path, again: str) -> list[str]:
     from outcast.api import archives, captures, traces
     from outcast.records.run_directory import RunDirectory
     from outcast.view import figures, report
-    from outcast.view.terminal import why
 
     packets, archive = path.with_name(f"{path.name}.pcapng"), path.with_name(f"{path.name}.zip")
     lines = [f"run:     {path / 'report.html'}", f"packets: {packets}"]
@@ -93,7 +93,8 @@ def _complete(path: Path, again: str) -> list[str]:
         captures.export(path, packets)
         if properties(RunDirectory(path).read_manifest().engine).own_kernel:
             run = traces.trace(path, EVENTS, allow_programs=True, progress=False).run
-            path.with_name(f"{path.name}.why.txt").write_text("\n".join(why.overview(run, "table")))
+            for ending, place in uses.TEXTS.items():
+                path.with_name(f"{path.name}.{ending}").write_text(uses.find(place)(run))
     except OutcastError as error:
         lines.append(f"not all of it could be written: {error}")
     allow = " --allow-programs" if (path / "programs").exists() else ""

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from outcast.assignment.classes import Class, new_class
-from outcast.assignment.exercise import load_exercise
-from outcast.assignment.folder import Folder, Key
-from outcast.assignment.solution import solve
+from outcast.uses.classroom.classes import Class, new_class
+from outcast.uses.classroom.exercise import load_exercise
+from outcast.uses.classroom.folder import Folder, Key
+from outcast.uses.classroom.solution import solve
 from tests.golden.handed_class import GoldenRunner
 
 EXERCISE = Path(__file__).parent / "exercise"

@@ -10,14 +10,14 @@ from typing import Any
 import yaml
 
 from outcast import analysis, experiment
-from outcast.assignment.classes import Class, new_class
-from outcast.assignment.exercise import Exercise, load_exercise
-from outcast.assignment.folder import Folder, Key
-from outcast.assignment.questions import Choice, Effect, Picture, Prediction, Question, Text
 from outcast.experiment import Experiment
 from outcast.plan.make import make_plan
 from outcast.records.run import Run
 from outcast.records.run_directory import GuestRecord, RunDirectory
+from outcast.uses.classroom.classes import Class, new_class
+from outcast.uses.classroom.exercise import Exercise, load_exercise
+from outcast.uses.classroom.folder import Folder, Key
+from outcast.uses.classroom.questions import Choice, Effect, Picture, Prediction, Question, Text
 from tests.golden import model
 from tests.golden.run_directory import write_run
 

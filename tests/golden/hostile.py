@@ -146,8 +146,8 @@ def _run_nothing() -> None:
     """Keeps verbs from starting a run: no input may get so far that it needs one."""
     from outcast import workflow
     from outcast.api import guest
-    from outcast.assignment import grade
     from outcast.errors import RunError
+    from outcast.uses.classroom import grade
     from tests.golden import handed_class
 
     grade.GUEST = handed_class.RUNNER

@@ -22,8 +22,8 @@ from outcast.cli import invoke as outcast
 from outcast.experiment import Instant
 from outcast.records.port_summaries import LossSummary
 from outcast.records.run import Run
-from outcast.reproduce import intervals
 from outcast.sweep.groups import remarks_on_intervals
+from outcast.uses.papers import intervals
 from outcast.view import report, summary_words
 from outcast.view.figures import FIGURES
 from tests.golden.run_directory import make_run

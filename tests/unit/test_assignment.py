@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from outcast import cli
-from outcast.assignment import check, solution
-from outcast.assignment.classes import Class, new_class
-from outcast.assignment.exercise import load_exercise
-from outcast.assignment.folder import Folder, Key
 from outcast.errors import ConfigError, InputError
+from outcast.uses.classroom import check, solution
+from outcast.uses.classroom.classes import Class, new_class
+from outcast.uses.classroom.exercise import load_exercise
+from outcast.uses.classroom.folder import Folder, Key
 from tests.golden.class_folder import EXERCISE, KEY, make_class, submit
 from tests.golden.handed_class import GoldenRunner
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from outcast.assignment.evidence import Evidence, RunState
-from outcast.assignment.exercise import load_exercise
-from outcast.assignment.marking import Graded, Verdict, chosen
-from outcast.assignment.solution import lint
 from outcast.errors import InputError
+from outcast.uses.classroom.evidence import Evidence, RunState
+from outcast.uses.classroom.exercise import load_exercise
+from outcast.uses.classroom.marking import Graded, Verdict, chosen
+from outcast.uses.classroom.solution import lint
 from tests.golden.class_folder import EXERCISE
 from tests.golden.handed_class import GoldenRunner
 

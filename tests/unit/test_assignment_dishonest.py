@@ -16,15 +16,15 @@ import pytest
 import yaml
 
 from outcast import analysis, experiment
-from outcast.assignment import evidence, marking, packed
-from outcast.assignment.classes import Class
-from outcast.assignment.evidence import Asked, Evidence, as_asked
-from outcast.assignment.folder import Folder
-from outcast.assignment.marking import Graded
 from outcast.errors import InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import Summary
+from outcast.uses.classroom import evidence, marking, packed
+from outcast.uses.classroom.classes import Class
+from outcast.uses.classroom.evidence import Asked, Evidence, as_asked
+from outcast.uses.classroom.folder import Folder
+from outcast.uses.classroom.marking import Graded
 from tests import zips
 from tests.golden import handed_class as golden
 from tests.json_files import edit

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from outcast.assignment.exercise import load_exercise, shipped
 from outcast.errors import ConfigError
+from outcast.uses.classroom.exercise import load_exercise, shipped
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -13,16 +13,16 @@ from dataclasses import replace
 import pytest
 
 from outcast import cli
-from outcast.assignment import grade as grading
-from outcast.assignment import gradebook, packed
-from outcast.assignment.classes import Class
-from outcast.assignment.evidence import Evidence
-from outcast.assignment.folder import Folder
-from outcast.assignment.grade import Bounds, grade
-from outcast.assignment.marking import Graded
-from outcast.assignment.question_kind import Marked
 from outcast.errors import ConfigError, InputError
 from outcast.records.tables import csv_text
+from outcast.uses.classroom import grade as grading
+from outcast.uses.classroom import gradebook, packed
+from outcast.uses.classroom.classes import Class
+from outcast.uses.classroom.evidence import Evidence
+from outcast.uses.classroom.folder import Folder
+from outcast.uses.classroom.grade import Bounds, grade
+from outcast.uses.classroom.marking import Graded
+from outcast.uses.classroom.question_kind import Marked
 from tests.golden import handed_class as golden
 
 ANA = Graded(

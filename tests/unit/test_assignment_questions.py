@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 from pydantic import TypeAdapter
 
-from outcast.assignment import queries
-from outcast.assignment.answers import read_answers
-from outcast.assignment.exercise import load_exercise
-from outcast.assignment.questions import KINDS, Effect, Number, Question, Text
 from outcast.errors import ConfigError, DeadlineError, InputError
 from outcast.records.run import Run
+from outcast.uses.classroom import queries
+from outcast.uses.classroom.answers import read_answers
+from outcast.uses.classroom.exercise import load_exercise
+from outcast.uses.classroom.questions import KINDS, Effect, Number, Question, Text
 from tests.golden.class_folder import EXERCISE
 from tests.golden.handed_class import GoldenRunner
 

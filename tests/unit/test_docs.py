@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = doc_commands.PAGES
 _FOLDERS = "benchmarks|configs|controllers|docs|outcast|scripts|tests|topologies"
 # `outcast assignment new` puts these into a student's configs/, with gaps.
-_HANDED_OUT = {path.name for path in ROOT.glob("outcast/assignment/exercises/*/configs/*.yaml")}
+_HANDED_OUT = {path.name for path in ROOT.glob("outcast/uses/classroom/exercises/*/configs/*.yaml")}
 _NAMED = re.compile(rf"(?<![\w/.~-])((?:{_FOLDERS})/[\w./-]*[\w/])")
 
 

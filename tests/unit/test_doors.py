@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from outcast import archive
-from outcast.assignment import packed
-from outcast.assignment.answers import read_answers
-from outcast.assignment.exercise import load_exercise
 from outcast.errors import InputError
+from outcast.uses.classroom import packed
+from outcast.uses.classroom.answers import read_answers
+from outcast.uses.classroom.exercise import load_exercise
 from tests.golden.class_folder import EXERCISE
 
 LIMIT_S = 60.0

@@ -7,10 +7,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.reproduce import effects, measures, recipe
-from outcast.reproduce.claims import Measure
-from outcast.reproduce.effects import EffectsRun
-from outcast.reproduce.recipe import Fates
+from outcast.uses.papers import effects, measures, recipe
+from outcast.uses.papers.claims import Measure
+from outcast.uses.papers.effects import EffectsRun
+from outcast.uses.papers.recipe import Fates
 
 MS = 1_000_000
 

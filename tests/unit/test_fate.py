@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import configs
+from outcast.analysis import statistics
 from outcast.api import many
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import load
@@ -21,8 +22,8 @@ from outcast.records.interventions import (
     PacketFate,
 )
 from outcast.sweep import store
-from outcast.view.terminal import whatif as shown
-from outcast.whatif import futures, outcome
+from outcast.uses.whatif import futures, outcome
+from outcast.uses.whatif import words as shown
 
 FLOWS = pl.DataFrame(
     {
@@ -158,7 +159,7 @@ def test_every_future_has_a_seed_and_a_name():
     ],
 )
 def test_intervals_are_exact(happened, count, bounds):
-    assert futures.interval(happened, count) == pytest.approx(bounds, abs=5e-5)
+    assert statistics.probability(happened, count) == pytest.approx(bounds, abs=5e-5)
 
 
 def at(t_ns: int, share: float, count: int = 72) -> Instant:

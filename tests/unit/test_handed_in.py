@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from outcast import analysis, cli, experiment, handed_in
 from outcast.analysis.capture.pcap import read_capture
-from outcast.assignment import marking
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import workloads
 from outcast.records.counters import HostCounters
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.points import combinations
+from outcast.uses.classroom import marking
 from tests.golden import class_folder, model
 from tests.golden.run_directory import make_run
 from tests.json_files import edit

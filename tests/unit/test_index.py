@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from outcast.errors import ConfigError
-from outcast.reproduce import recipe, reproduce
-from outcast.reproduce.result import (
+from outcast.uses.papers import conclusion as reproduce
+from outcast.uses.papers import recipe
+from outcast.uses.papers.result import (
     BurstRecord,
     ClaimRecord,
     FailureRecord,
@@ -19,8 +20,8 @@ from outcast.reproduce.result import (
     describe,
     write_result,
 )
-from outcast.reproduce.state import State
-from outcast.reproduce.verdict import Verdict, verdict_text
+from outcast.uses.papers.state import State
+from outcast.uses.papers.verdict import Verdict, verdict_text
 from scripts import reproduction_docs as docs
 from tests.unit.test_report import Checker
 

@@ -21,11 +21,10 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"engines", "view"}),
     frozenset({"workflow"}),
     frozenset({"sweep"}),
-    frozenset({"whatif"}),
     frozenset({"api"}),
-    frozenset({"reproduce", "testing"}),
-    frozenset({"assignment"}),
+    frozenset({"testing"}),
     frozenset({"cli"}),
+    frozenset({"uses"}),
     frozenset({"__main__"}),
 )
 """Rooms from the bottom up. A room imports from itself and from those below it."""
@@ -35,7 +34,7 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 MODULES_AT_THE_ROOT = 8
 
 
-NO_MODULES = PACKAGE / "assignment/exercises"
+NO_MODULES = PACKAGE / "uses/classroom/exercises"
 """Students' notebooks, which use outcast as anyone does; nothing of ours imports them."""
 
 
@@ -104,11 +103,11 @@ def test_modules_are_imported_by_their_names():
     }
     assert computed == {
         "outcast",  # its public members
-        "outcast.assignment.grade",  # what makes the runs again
-        "outcast.cli",  # the verbs
+        "outcast.uses.classroom.grade",  # what makes the runs again
         "outcast.emulation.standalone",  # our small programs at hosts
         "outcast.engines.guest.boot",  # inside the guest, where outcast is not imported yet
         "outcast.plan.topology",  # the kinds of topologies
+        "outcast.uses",  # what uses add to the rooms below
         "outcast.sweep.task",  # the function that makes a sweep's runs
     }
 
@@ -123,6 +122,7 @@ def test_a_room_imports_from_below_only():
         for name, path in modules()
         if (room := room_of(name)) is not None
         for target in imports_of(path)
+        if target != "outcast.uses"
         if (other := room_of(target)) != room and (other is None or LEVEL[other] >= LEVEL[room])
     ]
     assert upwards == []

@@ -8,7 +8,6 @@ import yaml
 
 import outcast
 from outcast import experiment, workflow
-from outcast.assignment import evidence
 from outcast.errors import ConfigError, OutcastError
 from outcast.experiment import Network, Source
 from outcast.networks import resolve, topo_file
@@ -17,6 +16,7 @@ from outcast.plan.planned import Planned
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import store
 from outcast.sweep.plan import plan_sweep
+from outcast.uses.classroom import evidence
 from tests.golden.run_directory import analysed_run
 
 CONFIG = """

@@ -9,8 +9,8 @@ import pytest
 from outcast.analysis.measure import fairness
 from outcast.analysis.measure.fairness import FlowRates
 from outcast.records.run import Run
-from outcast.reproduce import claims, intervals, measures, recipe, result
-from outcast.reproduce.claims import Measure
+from outcast.uses.papers import claims, intervals, measures, recipe, result
+from outcast.uses.papers.claims import Measure
 from tests.golden.run_directory import analysed_run
 
 DURATION_NS = 80_000_000

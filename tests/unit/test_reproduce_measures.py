@@ -10,13 +10,14 @@ import pytest
 
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.reproduce import claims, measures, recipe, reproduce, result
-from outcast.reproduce.claims import Measure
-from outcast.reproduce.recipe import Mode, Point
-from outcast.reproduce.runs import PlannedRun
-from outcast.reproduce.state import MadeBy
-from outcast.reproduce.verdict import Verdict
 from outcast.sweep.store import SweepDirectory
+from outcast.uses.papers import claims, measures, recipe, result
+from outcast.uses.papers import conclusion as reproduce
+from outcast.uses.papers.claims import Measure
+from outcast.uses.papers.recipe import Mode, Point
+from outcast.uses.papers.runs import PlannedRun
+from outcast.uses.papers.state import MadeBy
+from outcast.uses.papers.verdict import Verdict
 from tests.golden.run_directory import analysed_run
 
 DURATION_NS = 80_000_000

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.reproduce import measures, recipe, together
-from outcast.reproduce.claims import Measure
-from outcast.reproduce.pictures import PICTURES, curves
-from outcast.reproduce.verdict import Verdict
+from outcast.uses.papers import measures, recipe, together
+from outcast.uses.papers.claims import Measure
+from outcast.uses.papers.pictures import PICTURES, curves
+from outcast.uses.papers.verdict import Verdict
 from tests.golden.run_directory import analysed_run
 from tests.unit.test_index import make_result
 

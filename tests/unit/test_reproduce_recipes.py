@@ -5,9 +5,9 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from outcast.errors import ConfigError
-from outcast.reproduce import claims, measures, model, recipe, runs
-from outcast.reproduce.claims import NoWorseClaim, OrderClaim, control_of, needed_points
-from outcast.reproduce.recipe import Mode, Point
+from outcast.uses.papers import claims, measures, model, recipe, runs
+from outcast.uses.papers.claims import NoWorseClaim, OrderClaim, control_of, needed_points
+from outcast.uses.papers.recipe import Mode, Point
 
 RECIPES = recipe.load_all()
 ROWS = sorted(RECIPES)

@@ -10,14 +10,14 @@ from outcast.errors import CommandError, ConfigError, FeatureMissingError
 from outcast.experiment import load
 from outcast.plan.planned import Planned
 from outcast.records.run_directory import GuestRecord, Manifest
-from outcast.reproduce import measures, recipe, runs, sender_measures, state
-from outcast.reproduce.recipe import load_all
-from outcast.reproduce.state import MadeBy, State
-from outcast.reproduce.verdict import two_modes
 from outcast.sweep import scheduler
 from outcast.sweep import store as sweeps
 from outcast.sweep.store import RESULT, SweepDirectory, locked
 from outcast.sweep.task import Task
+from outcast.uses.papers import measures, recipe, runs, sender_measures, state
+from outcast.uses.papers.recipe import load_all
+from outcast.uses.papers.state import MadeBy, State
+from outcast.uses.papers.verdict import two_modes
 from scripts import reproduction_settings as settings
 from tests.golden import fake_run
 from tests.unit.test_sweep import Quiet
@@ -39,7 +39,7 @@ class FakeGit:
 def checkout(folder: Path) -> Path:
     (folder / "outcast/analysis").mkdir(parents=True)
     (folder / "outcast/view").mkdir()
-    (folder / "outcast/reproduce").mkdir()
+    (folder / "outcast/uses/papers").mkdir(parents=True)
     for name in state._FILES:
         (folder / "outcast" / name).write_text("b = 1\n")
     (folder / ".git").mkdir()

@@ -8,12 +8,18 @@ from scipy.stats import brunnermunzel, mannwhitneyu
 
 from outcast.analysis import statistics
 from outcast.analysis.statistics import Interval
-from outcast.reproduce import measures, result, together
-from outcast.reproduce.claims import BoundClaim, Claim, Measure, NoWorseClaim, OrderClaim, SizeClaim
-from outcast.reproduce.recipe import Point, Recipe
-from outcast.reproduce.state import State
-from outcast.reproduce.verdict import Verdict, decide, judge, overall, p_of_half
-from outcast.whatif import futures
+from outcast.uses.papers import measures, result, together
+from outcast.uses.papers.claims import (
+    BoundClaim,
+    Claim,
+    Measure,
+    NoWorseClaim,
+    OrderClaim,
+    SizeClaim,
+)
+from outcast.uses.papers.recipe import Point, Recipe
+from outcast.uses.papers.state import State
+from outcast.uses.papers.verdict import Verdict, decide, judge, overall, p_of_half
 
 RATIO = Measure(kind="outcast_ratio")
 
@@ -501,7 +507,7 @@ def test_a_control_with_two_modes(claim, values, control, expected):
 @pytest.mark.parametrize("of", range(1, 21))
 def test_a_share_differs_from_one_half_where_its_interval_leaves_it_out(of):
     for count in range(of + 1):
-        low, high = futures.interval(count, of)
+        low, high = statistics.probability(count, of)
         assert (p_of_half(count, of) < 0.05) == (not low < 0.5 < high)
 
 

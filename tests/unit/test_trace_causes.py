@@ -6,20 +6,19 @@ import polars as pl
 import pytest
 
 from outcast.analysis.trace import events as of
-from outcast.analysis.trace import senders
 from outcast.analysis.trace.causes import (
     CAUSES,
-    chain_table,
     drop_table,
     drops_of_packets,
     losing_ways,
-    reason_table,
     retransmission_table,
     synack_rows,
 )
 from outcast.analysis.trace.events import TcpEvents
 from outcast.analysis.trace.senders import of_flows, series_table
 from outcast.records.counters import Counters, HostCounters, LinkRecord, LinkTotals
+from outcast.uses.why import sums
+from outcast.uses.why.drops import chain_table, reason_table
 from tests import records
 from tests.plans import planned
 from tests.unit.tcp_events import Event, tables
@@ -414,14 +413,14 @@ def test_sums_count_as_the_kernel_does():
         "TcpExtTCPLossUndo": 1,
         "TcpExtTCPSpuriousRTOs": 1,
     }
-    table = senders.compare(every, counters(**expected))
+    table = sums.compare(every, counters(**expected))
     assert table.filter(pl.col("kernel") != pl.col("events")).rows() == []
     assert table.height == len(expected)
 
 
 def test_a_missing_event_shows():
     every = tables(sent(2, 100, of.BY_ACK))
-    table = senders.compare(every, counters(TcpRetransSegs=2))
+    table = sums.compare(every, counters(TcpRetransSegs=2))
     row = table.filter(pl.col("counter") == "TcpRetransSegs").row(0, named=True)
     assert (row["kernel"], row["events"]) == (2, 1)
 

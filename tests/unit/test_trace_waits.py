@@ -9,7 +9,7 @@ from benchmarks.seen import after_timeouts
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace.causes import drops_of_packets, retransmission_table
 from outcast.analysis.trace.events import TcpEvents
-from outcast.analysis.trace.senders import wait_table, within
+from outcast.uses.why.waits import wait_table, within
 from tests.unit.tcp_events import Event, tables
 
 MS = 1_000_000

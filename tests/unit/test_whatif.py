@@ -21,7 +21,7 @@ from outcast.records.interventions import (
     NoiseFrom,
     PacketFate,
 )
-from outcast.whatif import compare, fates, losses
+from outcast.uses.whatif import compare, fates, losses
 
 FATE = PacketFate(
     packet=7,

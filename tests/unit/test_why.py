@@ -11,7 +11,7 @@ from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.tables import write_table
 from outcast.records.trace import Traced, table_name
-from outcast.view.terminal import why
+from outcast.uses.why import overview
 from outcast.view.terminal.blackouts import Dropped, Words
 from tests import records
 from tests.golden.run_directory import analysed_run, with_records
@@ -103,7 +103,7 @@ def counters(directory: RunDirectory, host: str) -> Counters:
 
 
 def test_the_overview(run):
-    assert "\n".join(why.overview(run, "table")).split("\n\n") == [
+    assert "\n".join(overview.overview(run, "table")).split("\n\n") == [
         "From 0 to 0.02 s",
         # The second timeout goes off at 26 ms.
         "Segments sent again, by cause\n  cause  2-hop\n  rto        1\n  rack       1",
@@ -125,15 +125,15 @@ def test_the_overview(run):
 
 
 def test_the_chains_of_a_flow(run):
-    lines = [" ".join(line.split()) for line in why.chains(run, 0, "table")]
+    lines = [" ".join(line.split()) for line in overview.chains(run, 0, "table")]
     assert lines[1:] == [
         "dropped sequence at detected by state again cause waited",
         "2.000000 2100 s1-eth1 3.000000 rack open > recovery 3.000000 rack 1.000000",
         "5.000000 100 s1-eth1 9.000000 rto open > loss 9.000000 rto 4.000000",
         "16.000000 100 s1-eth1 26.000000 rto open > loss 26.000000 rto 10.000000",
     ]
-    assert len([*why.chains(run, 0, "table")]) == 5
-    *_, last = why.chains(run, 0, "table", whole=True)
+    assert len([*overview.chains(run, 0, "table")]) == 5
+    *_, last = overview.chains(run, 0, "table", whole=True)
     assert last.split() == ["27.000000", "9100", "s1-eth1", *"------"]
 
 
@@ -156,7 +156,7 @@ def test_events_are_held_against_counters_if_all_are_there(run, event, compares)
     links = [records.link("s1-eth1", "s1", "h1", before=before, after=after)]
     counters = run.counters.model_copy(update={"links": links})
     changed = with_records(run, experiment=whole, plan=plan, counters=counters)
-    _, row = why._drops(changed, lost, pl.repeat(True, lost.height, eager=True), kinds)
+    _, row = overview._drops(changed, lost, pl.repeat(True, lost.height, eager=True), kinds)
     count = f"{lost.height:,}"
     wanted = [count, "equal"] if compares else ["", ""]
     assert row == ["link s1 to h1", "", "lost on the link", count, *wanted]

@@ -15,16 +15,16 @@ import pytest
 import yaml
 
 from outcast import analysis, experiment
-from outcast.assignment import evidence, packed
-from outcast.assignment.classes import Class, new_class
-from outcast.assignment.exercise import load_exercise
-from outcast.assignment.folder import Folder, Key
-from outcast.assignment.marking import Graded, mark
 from outcast.engines.guest import roots
 from outcast.engines.virtual import world_of
 from outcast.experiment import Experiment
 from outcast.files import cache_folder
 from outcast.records.run_directory import RunDirectory
+from outcast.uses.classroom import evidence, packed
+from outcast.uses.classroom.classes import Class, new_class
+from outcast.uses.classroom.exercise import load_exercise
+from outcast.uses.classroom.folder import Folder, Key
+from outcast.uses.classroom.marking import Graded, mark
 from tests import guest_runs, other_users
 
 NOBODY = 65534

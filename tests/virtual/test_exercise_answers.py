@@ -20,10 +20,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.assignment.evidence import Guest
-from outcast.assignment.exercise import Exercise, load_exercise, shipped
 from outcast.cli import invoke
 from outcast.records.run import Run
+from outcast.uses.classroom.evidence import Guest
+from outcast.uses.classroom.exercise import Exercise, load_exercise, shipped
 from outcast.view import report
 
 Row = dict[str, str]

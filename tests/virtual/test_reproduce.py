@@ -2,10 +2,11 @@
 
 import os
 
-from outcast.reproduce import recipe, reproduce, runs, state
-from outcast.reproduce.verdict import Verdict
 from outcast.sweep.scheduler import Progress
 from outcast.sweep.store import locked
+from outcast.uses.papers import conclusion as reproduce
+from outcast.uses.papers import recipe, runs, state
+from outcast.uses.papers.verdict import Verdict
 
 FAIR = {"queue": {"kind": "sfq", "limit": "60 packets", "buckets": 1024}}
 

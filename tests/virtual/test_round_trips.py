@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from outcast.records.run import Run
-from outcast.reproduce import sender_measures
-from outcast.reproduce.claims import Measure
+from outcast.uses.papers import sender_measures
+from outcast.uses.papers.claims import Measure
 from tests import guest_runs
 
 DELAY_NS = 100_000

@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 
 import outcast
-from outcast.api.whatif import what_if
 from outcast.cli import invoke
 from outcast.errors import ConfigError, InputError, RunError
 from outcast.records import kept_captures
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.store import reduce
-from outcast.whatif import fates
+from outcast.uses.whatif import fates
+from outcast.uses.whatif.counterfactual import what_if
 
 SETTINGS = {
     "engine": "virtual",

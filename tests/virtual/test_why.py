@@ -7,8 +7,10 @@ import pytest
 
 from outcast.analysis.trace import events as of
 from outcast.analysis.trace import senders
-from outcast.analysis.trace.causes import CAUSES, reason_table
+from outcast.analysis.trace.causes import CAUSES
 from outcast.records.run import Run
+from outcast.uses.why import sums
+from outcast.uses.why.drops import reason_table
 from tests import guest_runs
 
 SMALL = f"""
@@ -39,7 +41,7 @@ def traced(run) -> senders.Traced:
 
 
 def test_each_retransmission_has_a_cause_and_the_sums_are_the_counters(run, traced):
-    compared = senders.compare(traced.every, run.counters)
+    compared = sums.compare(traced.every, run.counters)
     assert set(traced.again["cause"]) <= set(CAUSES)
     assert "rto" in traced.again["cause"]
     assert compared.filter(pl.col("kernel") != pl.col("events")).rows() == []

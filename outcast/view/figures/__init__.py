@@ -10,6 +10,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from outcast import uses
 from outcast.errors import InputError, did_you_mean
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
@@ -30,7 +31,6 @@ from outcast.view.figures.queue import draw_queue, queue_in_blackout
 from outcast.view.figures.senders import rtt_over_time, timeouts_by_class, windows_over_time
 from outcast.view.figures.style import legend_below, save, styled
 from outcast.view.figures.times import completion_times, execution_times, probe_round_trips
-from outcast.view.figures.whatif import probability_over_time, what_if
 
 __all__ = ["FIGURES", "draw", "draw_one", "draw_queue", "figure"]
 
@@ -51,7 +51,7 @@ def with_events(drawing: Drawing) -> Drawing:
     return marked
 
 
-FIGURES: dict[str, Drawing] = {
+FIGURES: dict[str, Drawing | str] = {
     "goodput": with_events(goodput_over_time),
     "flows": goodput_by_flow,
     "classes": goodput_by_class,
@@ -72,10 +72,12 @@ FIGURES: dict[str, Drawing] = {
     "programs": execution_times,
     "workloads": with_events(rate_over_time),
     "streams": datagrams_by_flow,
-    "whatif": what_if,
-    "fate": probability_over_time,
+    **uses.FIGURES,
 }
-"""Every picture of a run, by the stem of its file's name, in the order of display."""
+"""Every picture of a run, by the stem of its file's name, in the order of display.
+
+Of a use it is the place from which it is loaded.
+"""
 
 
 ON_REQUEST = frozenset({"chains", "noise"})
@@ -83,9 +85,14 @@ ON_REQUEST = frozenset({"chains", "noise"})
 BY_ITSELF = tuple(name for name in FIGURES if name not in ON_REQUEST)
 
 
+def _drawing(name: str) -> Drawing:
+    drawing: Drawing | str = FIGURES[name]
+    return uses.find(drawing) if isinstance(drawing, str) else drawing
+
+
 def drawn(run: Run, name: str) -> Figure | None:
     """One of FIGURES with its legend; None if the run has no data for it."""
-    figure = FIGURES[name](run)
+    figure = _drawing(name)(run)
     if figure is not None:
         legend_below(figure)
     return figure
@@ -94,8 +101,8 @@ def drawn(run: Run, name: str) -> Figure | None:
 def described() -> dict[str, str]:
     """Returns what each picture shows, by its name: the first sentence of its docstring."""
     return {
-        name: (drawing.__doc__ or "").partition(".\n")[0].partition("\n")[0].rstrip(".")
-        for name, drawing in FIGURES.items()
+        name: (_drawing(name).__doc__ or "").partition(".\n")[0].partition("\n")[0].rstrip(".")
+        for name in FIGURES
     }
 
 

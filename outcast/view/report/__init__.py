@@ -8,6 +8,7 @@ import shlex
 from functools import partial
 from pathlib import Path
 
+from outcast import uses
 from outcast.plan import link_words
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
@@ -20,7 +21,6 @@ from outcast.view.report import (
     senders,
     timeline,
     viewer,
-    whatif,
 )
 from outcast.view.report.page import Picture
 
@@ -55,7 +55,7 @@ def make(
         drawn=partial(page.drawn, run),
         **overview.values(run),
         **measurements.values(run),
-        **whatif.values(run),
+        added=[uses.find(place)(run) for place in uses.SECTIONS],
         **viewer.values(run, packed),
         **of_origin,
     )

@@ -78,9 +78,13 @@ def drawn(run: Run, name: str) -> Picture | None:
         return picture(as_svg(figure), f"{figures.described()[name]}.", 960)
 
 
-def render(template: str, **values: object) -> str:
-    """Returns a page as HTML."""
-    return _environment().get_template(template).render(values)
+def render(template: str | Path, **values: object) -> str:
+    """Returns HTML by one of the templates beside this file, or by another one's path."""
+    if isinstance(template, Path):
+        made = _environment().from_string(template.read_text(encoding="utf-8"))
+    else:
+        made = _environment().get_template(template)
+    return made.render(values)
 
 
 @cache

@@ -1,0 +1,54 @@
+"""The uses of outcast: programs that are built on its public names. None of them imports another.
+
+What they are built on imports none of them. It looks up here what a use adds, and loads it when it
+is first needed.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # See outcast/__init__.py.
+if TYPE_CHECKING:
+    from typing import Any
+
+    from outcast.uses.whatif.counterfactual import Counterfactual
+    from outcast.uses.whatif.decision import fate, whatif_each
+
+__all__ = ["Counterfactual", "fate", "find", "whatif_each"]
+
+VERBS = {
+    "reproduce": "outcast.uses.papers.reproduce:command",
+    "whatif": "outcast.uses.whatif.whatif:command",
+    "fate": "outcast.uses.whatif.fate:command",
+    "why": "outcast.uses.why.why:command",
+    "assignment": "outcast.uses.classroom.assignment:command",
+}
+"""Verbs of the command line."""
+MEMBERS = {
+    "Counterfactual": "outcast.uses.whatif.counterfactual:Counterfactual",
+    "Run.whatif": "outcast.uses.whatif.counterfactual:of_run",
+    "fate": "outcast.uses.whatif.decision:fate",
+    "whatif_each": "outcast.uses.whatif.decision:whatif_each",
+}
+"""Members of `outcast`."""
+FIGURES = {
+    "whatif": "outcast.uses.whatif.drawings:what_if",
+    "fate": "outcast.uses.whatif.drawings:probability_over_time",
+}
+"""Figures of a run: functions as in `outcast.view.figures.FIGURES`."""
+SECTIONS = ("outcast.uses.whatif.section:section",)
+"""Sections of a run's report: functions that take a `Run` and return HTML, which may be empty."""
+TEXTS = {"why.txt": "outcast.uses.why.overview:text"}
+"""Texts on a run whose kernel's events were recorded, by the end of the file's name."""
+INDEXES = {
+    "*/result.json": "outcast.uses.papers.index:write_again",
+    "*/noise/*/result.json": "outcast.uses.papers.index:write_again",
+}
+"""Functions that write the page of a folder, by the files that such a folder has."""
+
+
+def find(place: str) -> Any:
+    """Loads what stands in one of these tables."""
+    import importlib
+
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,168 @@
+"""`outcast reproduce`: runs the experiments behind the sources' figures and judges the results."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+from rich.console import Console
+
+from outcast.cli import shared, terminal
+from outcast.errors import RunError
+from outcast.experiment.noise import PROFILES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from outcast.uses.papers.recipe import Recipe
+    from outcast.uses.papers.together import Row
+
+
+_EXACT = (
+    "noise exact: nothing is random but what a configuration draws itself, so the seeds of most "
+    "figures give the same packets, which count as one run; a verdict needs five different ones"
+)
+
+
+@shared.verb(
+    "reproduce",
+    "outcast reproduce --list",
+    "outcast reproduce P10",
+    "outcast reproduce all --full --jobs 2",
+    "outcast reproduce P3 P10 --noise all",
+)
+@click.argument("figures", nargs=-1, metavar="FIGURE...|all")
+@shared.flag("--list", "List FIGURE, or all figures, and run nothing.", "listed")
+@shared.option(
+    "--quick/--full",
+    "Five seeds and short runs, or as many and as long as the findings are based on.",
+    default=True,
+)
+@shared.option(
+    "--noise",
+    "Run each FIGURE under this profile of noise instead of its own, or in real time; can be "
+    "given again.",
+    multiple=True,
+    type=shared.Choice([*PROFILES, "all", "real-time"]),
+)
+@shared.jobs
+@shared.option(
+    "-o, --output DIR",
+    "Where results go; runs that are finished there are not repeated.",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results/reproduction"),
+)
+def command(
+    figures: tuple[str, ...],
+    listed: bool,
+    quick: bool,
+    noise: tuple[str, ...],
+    jobs: int | None,
+    output: Path,
+) -> None:
+    """Run the experiments behind FIGURE. Print what was reported, what is measured, the verdict.
+
+    Exit status 1 if a figure has no verdict because runs of it failed.
+    """
+    from outcast.api import progress
+    from outcast.api.guest import provide
+    from outcast.plan.planned import Planned
+    from outcast.sweep.store import locked
+    from outcast.uses.papers import conclusion as reproduce
+    from outcast.uses.papers import index, recipe, runs, state, together
+
+    recipes = recipe.load_all()
+    console = terminal.console()
+    if not figures and not listed:
+        raise click.UsageError("name a figure, or all; --list prints the names")
+    chosen = recipe.choose(recipes, figures or ["all"])
+    if listed:
+        console.print(_listing(chosen))
+        return
+    mode: Literal["quick", "full"] = "quick" if quick else "full"
+    every = [name for word in noise for name in (PROFILES if word == "all" else [word])]
+    profiles: list[str | None] = [*dict.fromkeys(every)]
+    runs_by_figure = {
+        (figure.id, profile): runs.planned_runs(figure, mode, profile)
+        for figure in chosen
+        # A computation has no noise.
+        for profile in (profiles if profiles and figure.has_runs else [None])
+    }
+    everything = [run for of_figure in runs_by_figure.values() for run in of_figure]
+    errors, at_a_time = terminal.console(stderr=True), jobs or os.cpu_count() or 1
+    if "exact" in profiles:
+        errors.print(_EXACT, soft_wrap=True)
+    shared.end_as_interrupted()
+    if first := next((run.experiment for run in everything if run.experiment is not None), None):
+        provide(Planned(first), progress=True)
+    with locked(output) as store:
+        made_by = state.hold(store, state.present())
+        needed = runs.needed(everything, store, lambda text: errors.print(text, soft_wrap=True))
+        if needed.missing:
+            left = f"{len(needed.missing)} are left"
+            terminal.echo(f"{needed.finished} runs are finished, {left}", err=True)
+        with progress.of_sweep(True) as display:
+            failed = runs.make_missing(needed, store, at_a_time, display)
+        failed = {**runs.make_effects(everything, store, at_a_time), **failed}
+        for (name, profile), planned in runs_by_figure.items():
+            reproduce.conclude(recipes[name], mode, planned, store, failed, made_by, profile)
+        rows = together.rows(reproduce.stored(output, list(recipes.values())))
+        requested = [row for row in rows if (row.result.id, row.result.profile) in runs_by_figure]
+        for row in requested:
+            _show(console, row, output)
+        for name, band in together.over_noise(requested).items():
+            console.print(f"{name}: {together.band_text(band)}", soft_wrap=True)
+        console.print(together.control_text(rows), soft_wrap=True)
+        page = index.write_index(output, rows)
+    terminal.echo_path(page)
+    _require_verdicts(requested, page)
+
+
+def _require_verdicts(rows: Sequence[Row], page: Path) -> None:
+    """Raises RunError if a figure has no verdict because runs of it failed."""
+    from outcast.uses.papers import conclusion as reproduce
+    from outcast.uses.papers.verdict import NO_VERDICT
+
+    lacking = [row for row in rows if row.verdict is None and reproduce.missing_runs(row.result)]
+    without = list(dict.fromkeys(row.result.id for row in lacking))
+    if without:
+        raise RunError(f"{NO_VERDICT} on {', '.join(without)}: runs are missing; see {page}")
+
+
+def _listing(recipes: Sequence[Recipe]) -> Table:
+    from outcast.view.terminal import forms
+
+    texts = ("id", "experiment", "reported")
+    table = forms.table(*texts, "runs quick", "full", left=texts, wrapped=None, style="bold")
+    for figure in recipes:
+        points = len(figure.every_point)
+        runs = (str(points * mode.repetitions) for mode in (figure.quick, figure.full))
+        table.add_row(figure.id, figure.title, figure.reported, *runs)
+    return table
+
+
+def _show(screen: Console, row: Row, output: Path) -> None:
+    from outcast.uses.papers import conclusion as reproduce
+    from outcast.uses.papers import index
+    from outcast.view.terminal import forms
+
+    result = row.result
+    screen.print()
+    screen.print(f"{result.id}: {result.title}", style="bold")
+    screen.print(f"reported: {result.reported}")
+    heads = ("claim", index.MEASURED, "p, corrected", "verdict")
+    table = forms.table(*heads, left=heads, wrapped=None, style="bold")
+    for claim in row.claims:
+        measured, p = index.measured_text(claim.record), index.p_text(claim.p)
+        table.add_row(claim.record.text, measured, p, index.claim_text(claim))
+    screen.print(table)
+    for failure in result.failures:
+        screen.print(f"left out: {failure.label}, seed {failure.seed}: {failure.reason}")
+    terminal.echo(
+        f"verdict: {row.verdict_text} ({row.tally}; {index.seeds_text(result)}); "
+        f"{reproduce.folder_of(output, result.id, result.profile) / result.figure}"
+    )

@@ -1,0 +1,215 @@
+"""Makes a run again with other fates of packets, everything else the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from outcast import files
+from outcast.api import archives, runs
+from outcast.errors import ConfigError, UntrustedError
+from outcast.records import replay as comparing
+from outcast.records.interventions import Interventions, PacketFate, WhatIf
+from outcast.records.run import Run as Record
+from outcast.records.run_directory import Manifest, RunDirectory, write_record
+from outcast.records.tables import write_table
+from outcast.units import MOST_SPAN_NS
+from outcast.uses.whatif import compare, fates, futures, losses
+from outcast.uses.whatif.fates import Asked
+
+
+@dataclass(frozen=True)
+class Counterfactual:
+    """A run with an intervention, and what came of that.
+
+    Attributes:
+        run: the run with the intervention.
+        record: what differs, a field for each key of whatif.json.
+    """
+
+    run: runs.Run
+    record: WhatIf
+
+    @property
+    def blast(self) -> pl.DataFrame:
+        """The packets that have another fate; see docs/whatif.md."""
+        return self.run.table(compare.TABLE).filter("other").drop("other")
+
+    @property
+    def flows(self) -> pl.DataFrame:
+        """A row for each flow and quantity: `factual`, `counterfactual`, `difference`."""
+        return _frame(self.record.flows)
+
+    @property
+    def groups(self) -> pl.DataFrame:
+        """The same for each group of flows."""
+        return _frame(self.record.groups)
+
+
+_QUANTITIES = ("goodput_bps", "drops", "timeouts", "completion_ns")
+
+
+def _frame(compared: Sequence[object]) -> pl.DataFrame:
+    rows = [
+        {
+            "name": compared_flows.name,  # type: ignore[attr-defined]
+            "quantity": quantity,
+            "factual": values.factual,
+            "counterfactual": values.counterfactual,
+            "difference": values.difference,
+        }
+        for compared_flows in compared
+        for quantity in _QUANTITIES
+        for values in [getattr(compared_flows, quantity)]
+    ]
+    kinds = {"name": pl.String, "quantity": pl.String}
+    numbers = dict.fromkeys(("factual", "counterfactual", "difference"), pl.Float64)
+    return pl.DataFrame(rows, schema={**kinds, **numbers})
+
+
+def what_if(
+    source: str | os.PathLike[str],
+    wanted: Sequence[Asked],
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    allow_programs: bool = False,
+    progress: bool | None = None,
+    noise: str | None = None,
+    lose: Sequence[str] = (),
+) -> Counterfactual:
+    """Makes a run again in which packets have other fates, and compares the two runs.
+
+    Everything before the first of these packets has to be equal to the nanosecond. Arguments are
+    as for `Run.whatif`, but `source` can be an archive too, and with `noise` the run's noise is
+    drawn from another seed from then on, as `25ms:12345`; see `fate`.
+
+    Raises:
+        ConfigError: the run has no such packet, or the packet cannot have this fate.
+        InputError: the run cannot be made again.
+        RunError: the packet's fate became another one.
+        UntrustedError: the runs part before the intervention, or captures and counters of the new
+            run do not agree.
+        OutcastError: the run failed, as in `run`.
+    """
+    path = files.nameable(Path(source))
+    with archives.opened(path) as earlier:
+        factual = Record(earlier)
+        archives.require_comparable(earlier, str(source))
+        changes, own, from_ns = _changes(factual, path.name, wanted, lose, noise)
+        target = _default_folder(path, changes, own) if directory is None else Path(directory)
+        if path.resolve() in target.resolve().parents:
+            raise ConfigError(f"{target}: is inside the run; allowed is another folder")
+        archives.make_again(
+            earlier,
+            str(source),
+            target,
+            kept=True,
+            allow_programs=allow_programs,
+            progress=progress,
+            interventions=changes,
+            on_analysed=lambda made: _compare(factual, made, changes, from_ns, str(source)),
+        )
+    made = runs.open_run(target)
+    record = made.directory.read_whatif()
+    assert record is not None
+    return Counterfactual(made, record)
+
+
+def of_run(
+    run: runs.Run,
+    packet: int | Sequence[int] | None,
+    fate: str | Sequence[str],
+    directory: str | os.PathLike[str] | None,
+    port: str | None,
+    lose: str | Sequence[str],
+    allow_programs: bool,
+    progress: bool | None,
+) -> Counterfactual:
+    """See `outcast.Run.whatif`."""
+    return what_if(
+        run.path,
+        fates.asked_each(packet, fate, port),
+        directory,
+        lose=[lose] if isinstance(lose, str) else lose,
+        allow_programs=allow_programs,
+        progress=progress,
+    )
+
+
+def _changes(
+    factual: Record, named: str, wanted: Sequence[Asked], lose: Sequence[str], noise: str | None
+) -> tuple[Interventions, list[PacketFate], int]:
+    """What is changed, the fates of this run's own packets, and up to when the runs are equal."""
+    manifest = factual.directory.read_manifest()
+    boot_ns = manifest.traffic.guest_ns
+    requested_losses = [losses.asked(words) for words in lose]
+    if noise is not None:
+        changes = futures.asked(factual, named, [*wanted, *requested_losses], noise, boot_ns)
+        assert changes.noise is not None
+        return changes, [], changes.noise.t_ns
+    changes, own = fates.interventions(factual, named, wanted, boot_ns, requested_losses)
+    return changes, own, _since_ns(manifest, own, changes)
+
+
+def _since_ns(manifest: Manifest, own: Sequence[PacketFate], changes: Interventions) -> int:
+    """Up to when the runs have to be equal. If every packet keeps its fate, they never part."""
+    before = manifest.interventions
+    earlier = {fate.identity for fate in before.fates} if before else set()
+    new = [fate for fate in own if fate.fate != "keep" or fate.identity in earlier]
+    known = before.lost if before else ()
+    lost_ns = [lost.t_ns for lost in changes.lost if lost not in known]
+    return min([*(fate.t_in_ns for fate in new), *lost_ns], default=MOST_SPAN_NS)
+
+
+def _default_folder(source: Path, changes: Interventions, own: Sequence[PacketFate]) -> Path:
+    name = source.stem if source.is_file() else source.name
+    if changes.noise is not None and not own:
+        return source.with_name(f"{name}-future-{changes.noise.t_ns}ns-{changes.noise.seed}")
+    if not own:
+        lost = changes.lost[-1]
+        return source.with_name(
+            f"{name}-lose-flow{lost.flow}-segment{lost.segment}-{lost.node}-{lost.neighbour}"
+        )
+    words = own[0].words.replace("=", "-")
+    return source.with_name(f"{name}-whatif-{own[0].packet}-{words}")
+
+
+def _compare(
+    factual: Record,
+    made: RunDirectory,
+    changes: Interventions,
+    from_ns: int,
+    named: str,
+) -> None:
+    """Checks the run with the intervention, and writes what differs into its folder."""
+    # Comparing needs the captures' hashes, which a run has once it is sealed.
+    made.seal()
+    run = Record(made)
+    explanation = comparing.explain(factual.directory, made)
+    comparing.require_prefix(explanation, from_ns, named)
+    compare.require_fates(run, changes.fates)
+    for lost in changes.lost:
+        losses.require_lost(run, lost)
+    if factual.trusted:
+        compare.require_counted(run)
+    write(factual, run, explanation)
+
+
+def write(factual: Record, run: Record, explanation: comparing.Explanation) -> None:
+    """Writes whatif.json and its tables into the folder of the run with the intervention."""
+    with factual.reading(), run.reading():
+        packets, numbers = compare.blast(factual, run), compare.flow_numbers(factual, run)
+        if explanation.equal and packets["other"].any():
+            raise UntrustedError(
+                f"{run.directory.path}: has the captures of {factual.directory.path} to the byte, "
+                "and other tables; outcast analyze makes those anew"
+            )
+        record = compare.of(factual, run, explanation, packets, numbers)
+        write_record(run.directory.whatif, record)
+        write_table(packets, run.directory.path / f"{compare.TABLE}.parquet")
+        both = compare.goodput(factual, run, numbers)
+        write_table(both, run.directory.path / f"{compare.GOODPUT}.parquet")

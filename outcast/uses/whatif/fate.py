@@ -1,0 +1,65 @@
+"""`outcast fate`: from when on an outcome of a run was decided."""
+
+import shlex
+from pathlib import Path
+
+import click
+
+from outcast.cli import shared, terminal
+
+
+@shared.verb(
+    "fate",
+    "outcast fate results/fig3c --at 0:500ms:25ms --futures 20 --outcome starved",
+    "outcast fate results/fig3c --at 0:100ms:10ms --futures 10 --outcome 'share(lone) < 0.5'",
+)
+@click.argument("directory", type=click.Path(path_type=Path), metavar="RUN")
+@shared.option(
+    "--at FROM:TO:STEP",
+    "From when on the noise is drawn anew: instants after the traffic's start, without TO.",
+    "at",
+    required=True,
+)
+@shared.option("--futures K", "How many futures each instant has.", type=int, default=10)
+@shared.option(
+    "--outcome WORDS",
+    "What may become of the run: starved, 'share(lone) < 0.5', 'ratio > 2 and jain < 0.9'.",
+    required=True,
+)
+@shared.work(
+    "futures",
+    "Take the futures of a shard's folder. Can be repeated. Those that lack are made.",
+    "Continue with the futures in the folder.",
+)
+@shared.allow_programs
+@shared.output("DIR", "The futures' folder [default: RUN-futures].")
+def command(
+    directory: Path,
+    at: str,
+    futures: int,
+    outcome: str,
+    work: shared.Work,
+    allow_programs: bool,
+    output: Path | None,
+) -> None:
+    """Ask from when on an outcome of RUN was decided.
+
+    A future is the same run up to an instant. From then on its noise is drawn from another seed.
+    RUN is a run directory of the virtual engine, whose noise is random. What comes out is also in
+    its fate.json, fate.png and report.
+
+    Exit status 1 if a future failed.
+    """
+    from outcast.uses.whatif import decision as fate
+    from outcast.uses.whatif import words as view
+    from outcast.uses.whatif.futures import instants
+
+    shared.end_as_interrupted()
+    arguments = (directory, instants(at), futures, outcome, output)
+    decision = fate.fate(*arguments, **vars(work), allow_programs=allow_programs, progress=True)
+    if decision is None:
+        terminal.echo(f"part {work.part} of the futures is there; --merge puts the parts together")
+        return
+    terminal.console().print(view.decision_table(decision))
+    terminal.echo_lines(view.sentences(decision))
+    terminal.echo(f"a future again: {view.again(decision, shlex.quote(str(directory)))}")

@@ -1,0 +1,78 @@
+"""`outcast whatif`: a run made again in which single packets have other fates."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from outcast.cli import shared, terminal
+
+
+@shared.verb(
+    "whatif",
+    "outcast whatif results/fig3c --packet 1232 --fate forward",
+    "outcast whatif results/fig3c --packet 340 --fate forward --packet 342 --fate forward",
+    "outcast whatif results/fig3c --fates fates.csv -o other",
+    "outcast whatif results/fig3c --lose 'packet 2289, link h0_0_3-e0_0'",
+)
+@click.argument("source", type=click.Path(path_type=Path), metavar="RUN")
+@shared.several(
+    "--packet N",
+    "A row of packets.parquet, from 0, as `outcast inspect` numbers it.",
+    "packets",
+    type=int,
+)
+@shared.option(
+    "--fate FATE",
+    "What happens to it: forward, drop, mark, delay=TIME or keep. One for each --packet.",
+    "words",
+    multiple=True,
+)
+@shared.option(
+    "--port PORT", "The captured port at whose queue that happens, if not the row's own."
+)
+@shared.path("--fates FILE.csv", "A file of fates, with the columns port, packet and fate.", "file")
+@shared.several("--lose PACKET", "Lose a data segment on a link: 'packet 1234, link a-b'.")
+@shared.option(
+    "--noise TIME:SEED", "In place of fates: from this time on, draw the noise from another seed."
+)
+@shared.allow_programs
+@shared.output("DIR", "The new run's folder [default: beside RUN, named by the first fate].")
+def command(
+    source: Path,
+    packets: tuple[int, ...],
+    words: tuple[str, ...],
+    port: str | None,
+    file: Path | None,
+    lose: tuple[str, ...],
+    noise: str | None,
+    allow_programs: bool,
+    output: Path | None,
+) -> None:
+    """Make RUN again with other fates of single packets, everything else the same.
+
+    RUN is a run directory or an archive, of the virtual engine. All before the first of these
+    packets is equal to the nanosecond. The new run has all tables, figures and the report;
+    whatif.json says where the two runs part and what differs.
+
+    Exit status 4 if they part before, or captures and counters of the new run do not agree.
+    """
+    from outcast.uses.whatif import counterfactual as whatif
+    from outcast.uses.whatif import fates
+    from outcast.uses.whatif import words as view
+
+    shared.end_as_interrupted()
+    wanted = fates.asked_each(packets, words, port)
+    wanted += [] if file is None else fates.read(file)
+    how: dict[str, Any] = {"allow_programs": allow_programs, "noise": noise, "lose": lose}
+    made = whatif.what_if(source, wanted, output, progress=True, **how)
+    record, changes = made.record, made.run.directory.read_manifest().interventions
+    assert changes is not None
+    terminal.echo_lines((*view.told(changes), *record.parts))
+    console = terminal.console()
+    console.print(view.table(record.groups, "group"))
+    console.print(view.table(record.flows, "flow"))
+    terminal.echo_lines(filter(None, (view.ratio_words(record), view.blast_words(record))))
+    terminal.echo(view.draw_words(made.run.directory.read_manifest().seed))
+    terminal.echo_lines(view.first_lines(record))
+    shared.print_drawn(made.run.path)

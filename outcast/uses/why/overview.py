@@ -1,0 +1,228 @@
+"""Lists the kernel's events, and says by them why flows waited, sent again and lost packets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+
+import polars as pl
+
+from outcast.analysis.trace.causes import CAUSES
+from outcast.analysis.trace.events import TcpEvents
+from outcast.analysis.trace.senders import read_traced
+from outcast.errors import ConfigError
+from outcast.records.flows import FlowRecord
+from outcast.records.run import IN_INTERVAL, Run
+from outcast.units import counted
+from outcast.uses.why import sums
+from outcast.uses.why.drops import chain_table, reason_table
+from outcast.uses.why.waits import wait_table, within
+from outcast.view.terminal import forms
+from outcast.view.terminal.blackouts import Words
+
+
+def text(run: Run) -> str:
+    """The whole table of `overview`."""
+    return "\n".join(overview(run, "table"))
+
+
+def overview(run: Run, form: str, whole: bool = False) -> Iterator[str]:
+    """Why segments were sent again, why flows stood still, and why packets were dropped.
+
+    It is of the interval that the run's summary covers, or of the whole run. As a table it also has
+    the kernel's counters beside the sums of the events, which are of the whole run. As csv or json
+    it is the retransmissions themselves, a line each.
+
+    Raises InputError if the run recorded no events of TCP.
+    """
+    traced = read_traced(run.directory)
+    from_ns, to_ns = _interval(run, whole)
+    again = traced.again.filter(_lies_in(run, whole))
+    if form != "table":
+        yield from forms.frame(again.drop("order"), form)
+        return
+    yield "Of the whole run" if whole else f"From {from_ns / 1e9:g} to {to_ns / 1e9:g} s"
+    yield ""
+    yield "Segments sent again, by cause"
+    yield from _or_none(_causes(run, again))
+    yield ""
+    yield "The kernel's counters, and what the events sum up to, in the whole run"
+    yield from _aligned(_counters(run, traced.every))
+    yield ""
+    yield "Time that flows stood still until a timer went off, by what was lost"
+    packets, drop_chains = (run.table(name, whole=True) for name in ("packets", "blackouts"))
+    with run.reading():
+        waits = wait_table(traced.senders, traced.again, traced.drops, packets, drop_chains)
+    waits = within(waits, from_ns, to_ns).with_columns(group=_group_of(run))
+    yield from _or_none(_waits(run, waits, to_ns - from_ns))
+    yield ""
+    yield "Packets dropped, by place and reason; the counters are of the whole run"
+    counts = _drops_counted(run, traced.drops, whole)
+    yield from _or_none(_drops(run, traced.drops, counts, traced.every.tables.keys()))
+
+
+def _interval(run: Run, whole: bool) -> tuple[int, int]:
+    """From when to when after the traffic's start, in ns."""
+    if whole:
+        return 0, run.manifest.traffic.duration_ns
+    return round(run.summary.start_s * 1e9), round(run.summary.end_s * 1e9)
+
+
+def _lies_in(run: Run, whole: bool, column: str = "t_ns") -> pl.Expr:
+    """Whether an event counts; of a whole run, also those before the traffic and after it."""
+    return pl.lit(value=True) if whole else run.counts(pl.col(column))
+
+
+def _drops_counted(run: Run, drops: pl.DataFrame, whole: bool, time: str = "t_ns") -> pl.Series:
+    """For each drop whether it counts: a packet of the table as there, any other by its time."""
+    rows = run.scan("packets", whole=True).select(IN_INTERVAL).with_row_index("packet").collect()
+    packet = pl.col("packet").cast(rows.schema["packet"])
+    told = drops.select(packet, by_time=_lies_in(run, whole, time)).join(
+        rows, on="packet", how="left", maintain_order="left"
+    )
+    return told.select(
+        pl.col("by_time") if whole else pl.coalesce(IN_INTERVAL, "by_time")
+    ).to_series()
+
+
+def _group_of(run: Run) -> pl.Expr:
+    return pl.col("flow").replace_strict(run.group_of, default="other", return_dtype=pl.String)
+
+
+def _causes(run: Run, again: pl.DataFrame) -> list[list[str]]:
+    """Rows of causes, with the segments of each group."""
+    counts = (
+        again.filter(pl.col("segments") > 0)
+        .group_by(_group_of(run).alias("group"), "cause")
+        .agg(pl.col("segments").sum())
+    )
+    number = {(group, cause): segments for group, cause, segments in counts.iter_rows()}
+    groups = dict.fromkeys([*run.group_of.values(), "other"])
+    seen = [group for group in groups if any(key[0] == group for key in number)]
+    rows = [["cause", *seen]]
+    found = set(counts["cause"])
+    for cause in [each for each in (*CAUSES, None) if each in found]:
+        rows.append([cause or "unknown", *(f"{number.get((of, cause), 0):,}" for of in seen)])
+    return rows
+
+
+def _counters(run: Run, events: TcpEvents) -> list[list[str]]:
+    """Rows of the kernel's counters, with the sums of the events over all hosts."""
+    rows = [["counter", "kernel", "events", ""]]
+    differ = pl.col("kernel") != pl.col("events")
+    totals = (
+        sums.compare(events, run.counters)
+        .group_by("counter", maintain_order=True)
+        .agg(pl.col("kernel").sum(), pl.col("events").sum(), hosts=differ.sum())
+    )
+    for name, kernel, summed, hosts in totals.iter_rows():
+        equal = f"differ at {counted(hosts, 'host')}" if hosts else "equal at every host"
+        rows.append([name, f"{kernel:,}", f"{summed:,}", equal])
+    return rows
+
+
+def _drops(run: Run, drops: pl.DataFrame, counts: pl.Series, recorded: Set[str]) -> list[list[str]]:
+    """Rows of places and reasons, with the packets that the events and the counters tell.
+
+    Of drops that do not count, only the whole run's events are told, which counters count too.
+    """
+    parted = not counts.all()
+    rows = [["place", "queue", "reason", "dropped"]]
+    rows[0] += [*["whole run"] * parted, "counter", ""]
+    keys = ["place", "qdisc", "reason", "where"]
+    mine = {
+        row[:4]: row[4] for row in reason_table(drops.filter(counts)).select(*keys, "events").rows()
+    }
+    words = Words.of(run)
+    # Counters are of all drops, so they say nothing of events that tell of some.
+    links = run.counters.links if {"kfree_skb", "qdisc_drop"} <= recorded else ()
+    for row in reason_table(drops, links, words.links).iter_rows(named=True):
+        told = words.told(row["place"], row["qdisc"], row["reason"], row["where"])
+        kernel = "" if row["counter"] is None else f"{row['counter']:,}"
+        place = told.place or "?"
+        dropped = [mine.get(tuple(row[key] for key in keys), 0), *[row["events"]] * parted]
+        numbers = [f"{number:,}" for number in dropped]
+        rows.append([place, told.queue, told.why, *numbers, kernel, row["note"]])
+    return rows
+
+
+def _waits(run: Run, waits: pl.DataFrame, span_ns: int) -> list[list[str]]:
+    """Rows of the waits of each group: how many, how long, and which share of its flows' time.
+
+    A flow of Multipath TCP has the time of each of its connections.
+    """
+    connections: dict[str, int] = {}
+    for record in run.manifest.flows:
+        label = run.group_of.get(record.flow, "other")
+        ports = {record.sport, *(subflow.sport for subflow in record.subflows)}
+        connections[label] = connections.get(label, 0) + len(ports)
+    spent = (
+        waits.group_by("group", "lost", "timer")
+        .agg(waits=pl.len(), spent_ms=pl.col("waited_ns").sum() / 1e6)
+        .sort("group", "spent_ms", descending=[False, True])
+    )
+    rows = [["group", "lost", "timer", "waits", "ms", "of the flows' time"]]
+    for group, lost, timer, waits_of, spent_ms in spent.iter_rows():
+        share = 100 * spent_ms * 1e6 / (span_ns * connections.get(group, 1))
+        rows.append([group, lost, timer, str(waits_of), f"{spent_ms:.1f}", f"{share:.1f} %"])
+    return rows
+
+
+def chains(run: Run, flow: int, form: str, whole: bool = False) -> Iterator[str]:
+    """From each drop of a flow's data to its repair, a line each; of the interval or the whole run.
+
+    Raises ConfigError without such a flow, and InputError without events of TCP.
+    """
+    record = _record(run, flow)
+    traced = read_traced(run.directory)
+    table = chain_table(traced.drops, traced.again, traced.senders)
+    table = table.filter(_drops_counted(run, table, whole, "t_drop_ns"), pl.col("flow") == flow)
+    if form != "table":
+        yield from forms.frame(table, form)
+        return
+    yield f"{_named(record)}: {counted(table.height, 'data segment')} dropped (times in ms)"
+    words = Words.of(run)
+    rows = [["dropped", "sequence", "at", "detected", "by", "state", "again", "cause", "waited"]]
+    for row in table.iter_rows(named=True):
+        place = words.place(row["port"] or row["host"], row["qdisc"], row["reason"])
+        changed = f"{row['state_before']} > {row['state_after']}"
+        rows.append(
+            [
+                *(_short(row["t_drop_ns"]), str(row["seq"]), place or "?"),
+                *(_short(row["t_detect_ns"]), row["detected_by"] or "-"),
+                "-" if row["state_after"] is None else changed,
+                *(_short(row["t_again_ns"]), row["cause"] or "-", _short(row["waited_ns"])),
+            ]
+        )
+    yield from _aligned(rows)
+
+
+def _record(run: Run, flow: int) -> FlowRecord:
+    known = {record.flow: record for record in run.manifest.flows}
+    if flow not in known:
+        most = f"0 to {max(known)}" if known else "none, because the run has no flows"
+        raise ConfigError(f"--flow {flow}: the run has no such flow; allowed is {most}")
+    return known[flow]
+
+
+def _named(record: FlowRecord) -> str:
+    control = f", {record.congestion_control}" if record.congestion_control else ""
+    return f"flow {record.flow} ({record.src} to {record.dst}{control})"
+
+
+def _or_none(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield from _aligned(rows) if len(rows) > 1 else ["  none"]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows of text in columns; the first is the head. Numbers stand on the right."""
+
+    def is_number(text: str) -> bool:
+        return text[:1].isdigit() or text in ("-", "")
+
+    columns = enumerate(zip(*rows, strict=True))
+    left = [at for at, (_, *texts) in columns if not texts or not all(map(is_number, texts))]
+    yield from (f"  {line}" for line in forms.aligned(rows, left))
+
+
+def _short(t_ns: int | None) -> str:
+    return "-" if t_ns is None else f"{t_ns / 1e6:.6f}"
