@@ -1,7 +1,7 @@
 """MkDocs' hook: makes pages that read well in the repository read well on the site too.
 
 - The README is the first page, and the other pages of the root have their place.
-- A page may link to a file of the repository (`../outcast/emulation/inside.py`). The site has no
+- A page may link to a file of the repository (`../outcast/emulation/inner_run.py`). The site has no
   such file, so there the link becomes the file's path.
 - In a table's code the repository's viewer needs an escaped bar, Python-Markdown a plain one.
 """

@@ -43,7 +43,7 @@ slim.slim(*slim.GRAPHS)
 slim.later("pyroute2")
 
 from outcast import files  # noqa: E402
-from outcast.emulation import inside  # noqa: E402
+from outcast.emulation import inner_run  # noqa: E402
 from outcast.errors import OutcastError, RunError  # noqa: E402
 from outcast.records.run_directory import RunDirectory  # noqa: E402
 
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
 
     kind = RunError.__name__
     try:
-        inside.run(RunDirectory(Path(argv[0])), cast("EngineName", argv[1]), emit)
+        inner_run.run(RunDirectory(Path(argv[0])), cast("EngineName", argv[1]), emit)
     except OutcastError as error:
         kind, message = type(error).__name__, str(error)
     except OSError as error:

@@ -63,7 +63,7 @@ _HELD_ARRIVALS = (
     "tc filter add dev lo ingress matchall action mirred egress redirect dev lo",
     "tc qdisc add dev lo root netem slot 1ms 2ms",
 )
-"""The commands that try what holds a host's arrivals back (emulation/network/arrivals.py)."""
+"""The commands that try what holds a host's arrivals back (network/interrupt_moderation.py)."""
 
 
 class Finding(NamedTuple):

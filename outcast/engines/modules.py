@@ -25,7 +25,7 @@ OPEN_VSWITCH = "Open vSwitch kernel module"
 BRIDGE = "bridge"
 VETH = "veth"
 HELD_ARRIVALS = ("ifb", "qdisc ingress", "filter matchall", "action mirred")
-"""Modules that hold a host's arrivals back (emulation/network/arrivals.py), besides netem."""
+"""Modules that hold a host's arrivals back (network/interrupt_moderation.py), besides netem."""
 
 _MODULES = {
     OPEN_VSWITCH: "openvswitch",

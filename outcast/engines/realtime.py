@@ -22,7 +22,7 @@ from pathlib import Path
 
 from outcast.emulation import queues
 from outcast.emulation.commands import leave_working_folder, python_module
-from outcast.emulation.network import arrivals, forwarding, multipath, transport
+from outcast.emulation.network import forwarding, interrupt_moderation, multipath, transport
 from outcast.emulation.network.openvswitch import has_kernel_module
 from outcast.engines import (
     INSIDE,
@@ -94,7 +94,7 @@ class RealtimeEngine:
         lacking.note(doctor.require_programs, ("unshare", "setpriv"))
         lacking.note(require_compiler, experiment, plan, start_afterwards=True)
         lacking.note(program_files.require, experiment, None)
-        lacking.note_if(plan.host_noise.throttle is not None, arrivals.ONLY_VIRTUAL)
+        lacking.note_if(plan.host_noise.throttle is not None, interrupt_moderation.ONLY_VIRTUAL)
         if "ipv6" in plan.families:
             lacking.note(transport.require_ipv6)
         lacking.note(limits.require, limits.open_files(plan), _WHO)
@@ -118,7 +118,9 @@ class RealtimeEngine:
         if plan.host_noise.interrupts is not None:
             self._load(modules.HELD_ARRIVALS)
             if not doctor.holds_arrivals():
-                lacking.note_if(True, str(arrivals.missing(", ".join(modules.HELD_ARRIVALS))))
+                lacking.note_if(
+                    True, str(interrupt_moderation.missing(", ".join(modules.HELD_ARRIVALS)))
+                )
         why = self._loading.why
         if not has_kernel_module():
             self._load([modules.BRIDGE])

@@ -19,7 +19,8 @@ from tests.emulation.hops import ISOLATED
 CONFIG = Path(__file__).parents[2] / "configs" / "fattree-12.yaml"
 SETUP = """
 import sys
-from outcast.emulation import __main__, inside
+from outcast.emulation import __main__
+from outcast.emulation import inner_run
 {fault}
 sys.exit(__main__.main(sys.argv[1:]))
 """
@@ -54,12 +55,12 @@ def run_with(fault: str, folder: Path) -> tuple[list[str], str]:
 def test_a_flow_entry_changed_after_its_installation_is_found(tmp_path):
     phases, message = run_with(
         """
-real_verify = inside.verify_tables
+real_verify = inner_run.verify_tables
 def tampered(plan, dump_flows, commands):
     commands.run(["ovs-ofctl", "-O", "OpenFlow13", "mod-flows", "a0_1",
                   "ip,nw_dst=10.0.0.2,actions=output:3"])
     return real_verify(plan, dump_flows, commands)
-inside.verify_tables = tampered
+inner_run.verify_tables = tampered
 """,
         tmp_path,
     )
@@ -81,13 +82,13 @@ inside.verify_tables = tampered
 def test_a_frame_that_takes_another_way_than_planned_is_found(switch, wrong_way, said, tmp_path):
     phases, message = run_with(
         f"""
-real_install = inside.forwarding.install
+real_install = inner_run.forwarding.install
 def tampered(plan, tables, commands):
     real_install(plan, tables, commands)
     wrong = plan.port("{switch}", "{wrong_way}")
     assert plan.path("h3_0_2", "h0_0_2")[2] != "{wrong_way}"
     commands.run(["bridge", "fdb", "replace", plan.mac("h0_0_2"), "dev", wrong, "master", "static"])
-inside.forwarding.install = tampered
+inner_run.forwarding.install = tampered
 """,
         tmp_path,
     )
@@ -100,14 +101,14 @@ def test_a_switch_that_never_connects_is_named(tmp_path):
         """
 from outcast.emulation.network import controller
 controller.READY_DEADLINE_S = 15.0
-real_run = inside.SystemCommands.run
+real_run = inner_run.SystemCommands.run
 def cut(commands, argv, **options):
     argv = list(argv)
     if "set-controller" in argv:
         pairs = list(zip(argv, argv[1:]))
         argv[pairs.index(("set-controller", "c0_1")) + 2] = "tcp:127.0.0.1:9"
     return real_run(commands, argv, **options)
-inside.SystemCommands.run = cut
+inner_run.SystemCommands.run = cut
 """,
         tmp_path,
     )

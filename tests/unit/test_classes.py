@@ -16,7 +16,7 @@ from outcast import experiment, netlink
 from outcast.analysis.join.join import JoinOptions, Verdict
 from outcast.emulation import queues, senders
 from outcast.emulation.generator import loop
-from outcast.emulation.generator.programs import tasks
+from outcast.emulation.generator.tasks import tasks
 from outcast.emulation.kernel import rtnetlink, sockets
 from outcast.emulation.traffic import iperf
 from outcast.errors import ReadBackError

@@ -9,7 +9,7 @@ import pytest
 
 from outcast import experiment, netlink
 from outcast.emulation.network.changes import MOST_LATE_NS, Changer
-from outcast.emulation.queues import change as qdiscs
+from outcast.emulation.queues import reconfigure
 from outcast.errors import ReadBackError, RunError
 from outcast.plan.events import Change, changes, cut_off
 from outcast.plan.make import make_plan
@@ -109,7 +109,7 @@ def attributes_of(request: bytes) -> dict[int, bytes]:
 
 def test_tbf_is_told_the_limit_of_the_fifo_below_it():
     (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, rate: 50mbit}]")
-    (request,) = qdiscs.requests(7, change.before, change.after)
+    (request,) = reconfigure.requests(7, change.before, change.after)
     assert struct.unpack_from("=HH", request, 4) == (netlink.RTM_NEWQDISC, 5)  # no create
     assert struct.unpack_from("=iII", request, 20) == (7, 2 << 16, 0)
     parameters = netlink.attribute(attributes_of(request)[2], 1)
@@ -122,24 +122,24 @@ def test_tbf_is_told_the_limit_of_the_fifo_below_it():
 def test_an_htb_class_is_changed_and_not_its_qdisc():
     queue = "queue={kind: htb, limit: 16KB}"
     (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, rate: 50mbit}]", queue)
-    (request,) = qdiscs.requests(7, change.before, change.after)
+    (request,) = reconfigure.requests(7, change.before, change.after)
     assert struct.unpack_from("=H", request, 4) == (netlink.RTM_NEWTCLASS,)
     assert struct.unpack_from("=iII", request, 20) == (7, 2 << 16 | 1, 2 << 16)
 
 
 def test_a_changed_delay_keeps_packets_in_order():
     (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, delay: 1ms}]")
-    (request,) = qdiscs.requests(7, change.before, change.after)
+    (request,) = reconfigure.requests(7, change.before, change.after)
     options = netlink.numbers(attributes_of(request)[2][24:])
     assert (options[10], options[8]) == (1_000_000 + change.after.noise_ns, 1 << 62)
 
 
 def test_only_what_differs_is_changed():
     (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, limit: 32KB}]")
-    (request,) = qdiscs.requests(7, change.before, change.after)
+    (request,) = reconfigure.requests(7, change.before, change.after)
     assert struct.unpack_from("=iI", request, 20) == (7, 3 << 16)
     assert attributes_of(request)[2] == struct.pack("=I", 32768)
-    assert qdiscs.requests(7, change.before, change.before) == []
+    assert reconfigure.requests(7, change.before, change.before) == []
 
 
 class FakeKernel:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from outcast import experiment
-from outcast.emulation import in_c, standalone
+from outcast.emulation import c_programs, standalone
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.generator import generator, loop
-from outcast.emulation.generator.programs import check_smallest_payloads, tasks
+from outcast.emulation.generator.tasks import check_smallest_payloads, tasks
 from outcast.errors import ReadBackError
 from outcast.experiment import TcpRand
 from outcast.experiment.transport import Adaptive
@@ -192,7 +192,9 @@ def test_a_round_begins_when_all_blocks_of_the_last_have_come(connects_first, tm
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory) -> Path:
-    return in_c.provide(in_c.TCPRAND, tmp_path_factory.mktemp("library"), SystemCommands())
+    return c_programs.provide(
+        c_programs.TCPRAND, tmp_path_factory.mktemp("library"), SystemCommands()
+    )
 
 
 def tcprand(library: Path, ports: list[int], least: int, adaptive: str | None) -> dict[str, Any]:

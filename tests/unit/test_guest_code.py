@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from outcast.emulation import in_c
+from outcast.emulation import c_programs
 from outcast.engines.chroot import Programs
 from outcast.engines.guest import code, world
 from outcast.engines.guest.roots import Root
 
-PROGRAMS = {program.name: b"\x7fELF" for program in in_c.IN_GUEST}
+PROGRAMS = {program.name: b"\x7fELF" for program in c_programs.IN_GUEST}
 
 
 class ThisPython:
@@ -41,7 +41,12 @@ def provide(tmp_path: Path, run: Programs | None = None, **changes: str) -> code
 
 def test_the_code_alone_is_enough_for_the_inner_program(tmp_path):
     place = provide(tmp_path).layer / world.CODE.removeprefix("/")
-    argv = [sys.executable, "-P", "-c", "import outcast.emulation.inside, outcast as o; print(o)"]
+    argv = [
+        sys.executable,
+        "-P",
+        "-c",
+        "import outcast.emulation.inner_run, outcast as o; print(o)",
+    ]
     for module in (
         "outcast.emulation.programs.launch",
         "outcast.emulation.network.changes",
@@ -117,7 +122,7 @@ def kept(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = code.programs_folder("one")
     folder.mkdir(parents=True)
-    for program in in_c.IN_GUEST:
+    for program in c_programs.IN_GUEST:
         (folder / program.name).write_bytes(program.name.encode())
     code.write_hashes(folder)
     return folder
@@ -126,11 +131,13 @@ def kept(tmp_path, monkeypatch) -> Path:
 def test_programs_are_named_by_their_sources_and_their_compiler(kept, tmp_path, monkeypatch):
     assert kept == code.programs_folder("one") != code.programs_folder("another")
     assert code.find_programs("another") is None
-    assert code.find_programs("one") == {p.name: p.name.encode() for p in in_c.IN_GUEST}
+    assert code.find_programs("one") == {p.name: p.name.encode() for p in c_programs.IN_GUEST}
     source = tmp_path / "tcprand.c"
     source.write_text("int other;\n")
-    other = in_c.InC("tcprand.so", (source,))
-    monkeypatch.setattr(in_c, "IN_GUEST", (in_c.IN_GUEST[0], other, *in_c.IN_GUEST[2:]))
+    other = c_programs.CProgram("tcprand.so", (source,))
+    monkeypatch.setattr(
+        c_programs, "IN_GUEST", (c_programs.IN_GUEST[0], other, *c_programs.IN_GUEST[2:])
+    )
     assert code.programs_folder("one") != kept
 
 
@@ -143,8 +150,8 @@ def test_ready_programs_are_taken_and_others_compiled(tmp_path, monkeypatch):
             return ""
 
     commands = Compiles()
-    assert in_c.provide(in_c.STREAM, tmp_path, commands) == tmp_path / "stream"
+    assert c_programs.provide(c_programs.STREAM, tmp_path, commands) == tmp_path / "stream"
     assert list(commands.argv[:4]) == ["cc", "-O2", "-o", str(tmp_path / "stream")]
     assert commands.argv[-1] == "-lm"
-    monkeypatch.setenv(in_c.READY, "/opt/ready")
-    assert in_c.provide(in_c.TCPRAND, tmp_path, None) == Path("/opt/ready/tcprand.so")
+    monkeypatch.setenv(c_programs.READY, "/opt/ready")
+    assert c_programs.provide(c_programs.TCPRAND, tmp_path, None) == Path("/opt/ready/tcprand.so")

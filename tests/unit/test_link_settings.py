@@ -17,8 +17,8 @@ from outcast.analysis.port_analysis import elsewhere
 from outcast.emulation import queues
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.kernel import counters, rtnetlink
-from outcast.emulation.network import wires
-from outcast.emulation.queues import change, netem
+from outcast.emulation.network import lossy_links
+from outcast.emulation.queues import netem, reconfigure
 from outcast.engines import realtime
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, Link, links, load
@@ -145,12 +145,12 @@ def test_only_links_that_lose_packets_are_two_pairs():
 def test_each_direction_loses_by_a_generator_of_its_own():
     own = overrides({"between": ["s1", "s2"], "loss": 0.1}, {"from": "s1", "to": "h1", "loss": 0.2})
     whole, plan = resolved(own)
-    losses = wires.losses(whole, plan)
+    losses = lossy_links.losses(whole, plan)
     shares = {direction: loss.share for direction, loss in losses.items()}
     assert shares == {("s1", "h1"): 0.2, ("s1", "s2"): 0.1, ("s2", "s1"): 0.1}
     assert len({loss.seed for loss in losses.values()}) == 3
-    assert wires.losses(whole, plan) == losses
-    assert wires.losses(whole.model_copy(update={"seed": 2}), plan) != losses
+    assert lossy_links.losses(whole, plan) == losses
+    assert lossy_links.losses(whole.model_copy(update={"seed": 2}), plan) != losses
 
 
 def test_netem_is_told_the_loss_and_its_seed_and_shows_them():
@@ -186,7 +186,7 @@ def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch):
     whole, plan = resolved(to_h1(**POLICER))
     FakeKernel(lambda options: options).stand_in(monkeypatch)
     tc = FakeTc("")
-    wires.connect(plan, tc)
+    lossy_links.connect(plan, tc)
     assert tc.given.count("police index 10 rate 10500000bit burst 33000b") == 1
     asked = plan.links["s1", "h1"].policer
     assert asked is not None
@@ -195,7 +195,7 @@ def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch):
         """The kernel's answer to the question for a policer."""
 
         def __init__(self, **others: Any) -> None:
-            self.answer = change.policer_requests(10, asked.model_copy(update=others))[0]
+            self.answer = reconfigure.policer_requests(10, asked.model_copy(update=others))[0]
 
         def ask(self, _question: bytes, _count: int) -> list[bytes]:
             return [self.answer]
@@ -203,19 +203,19 @@ def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch):
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(wires, "NetlinkSocket", lambda *_: Shows())
-    (settings,) = wires.start_losing(whole, plan)
+    monkeypatch.setattr(lossy_links, "NetlinkSocket", lambda *_: Shows())
+    (settings,) = lossy_links.start_losing(whole, plan)
     assert settings.policer == {"rate": 10_500_000, "burst": 33_000}
     for others in ({"rate_bps": 1_050_000}, {"burst_bytes": 3_300}):
-        monkeypatch.setattr(wires, "NetlinkSocket", lambda *_, others=others: Shows(**others))
+        monkeypatch.setattr(lossy_links, "NetlinkSocket", lambda *_, others=others: Shows(**others))
         with pytest.raises(ReadBackError, match="policer"):
-            wires.start_losing(whole, plan)
+            lossy_links.start_losing(whole, plan)
     assert link_words.settings(plan.links["s1", "h1"]).endswith("policer 10500kbit, mtu 1500")
 
 
 def test_netem_is_told_the_other_faults():
     whole, plan = resolved(to_h1(**FAULTS))
-    (loss,) = wires.losses(whole, plan).values()
+    (loss,) = lossy_links.losses(whole, plan).values()
     told = netem.options(limit_packets=9, loss=loss)
     # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
     assert struct.unpack_from("=6I", told) == (0, 9, 0, 1, 2**29, 0)
@@ -270,8 +270,8 @@ def losing(monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | No
     one_way, both = {"from": "s1", "to": "h1", "loss": 0.25}, {"between": ["s1", "s2"], "loss": 0.5}
     whole, plan = resolved(overrides(one_way, both))
     FakeKernel(worsen).stand_in(monkeypatch)
-    settings = wires.start_losing(whole, plan)
-    seeds = {direction: loss.seed for direction, loss in wires.losses(whole, plan).items()}
+    settings = lossy_links.start_losing(whole, plan)
+    seeds = {direction: loss.seed for direction, loss in lossy_links.losses(whole, plan).items()}
     return settings, seeds
 
 
@@ -305,14 +305,14 @@ def test_a_loss_that_the_kernel_shows_otherwise_stops_the_run(monkeypatch, worse
 def test_a_kernel_that_cannot_redirect_packets_is_named():
     _, plan = resolved(to_h1(loss=0.1))
     with pytest.raises(FeatureMissingError, match=r"links.loss: .*act_mirred.*TC classifier"):
-        wires.connect(plan, FakeTc(None))
-    wires.connect(resolved()[1], FakeTc(None))
+        lossy_links.connect(plan, FakeTc(None))
+    lossy_links.connect(resolved()[1], FakeTc(None))
 
 
 def test_what_a_link_lost_is_counted_apart_from_what_was_sent():
     _, plan = resolved(overrides({"between": ["h3", "s2"], "loss": 0.1}))
     zero = dict.fromkeys(("tx_packets", "tx_bytes", "rx_packets", "rx_bytes"), 0)
-    before = {name: zero for name in (*plan.switch_ports(), *wires.names(plan))}
+    before = {name: zero for name in (*plan.switch_ports(), *lossy_links.names(plan))}
     wire = plan.wires[frozenset(("h3", "s2"))].facing("h3")
     after = {
         **before,
@@ -338,9 +338,9 @@ def test_the_lost_packets_of_a_direction_are_counted_where_they_would_leave():
     _, plan = resolved(overrides({"between": ["s1", "s2"], "loss": 0.1}))
     wire = plan.wires[frozenset(("s1", "s2"))]
     before = {name: [counted("ingress", 9)] for name in wire.interfaces}
-    assert set(wires.lost(plan, before).values()) == {0}
+    assert set(lossy_links.lost(plan, before).values()) == {0}
     after = {**before, wire.facing("s2"): [counted("ingress", 9), counted("netem", 4)]}
-    assert wires.lost(plan, after) == {("s1", "s2"): 4, ("s2", "s1"): 0}
+    assert lossy_links.lost(plan, after) == {("s1", "s2"): 4, ("s2", "s1"): 0}
 
 
 def test_acknowledgements_to_a_measured_receiver_are_captured_when_they_come_in():
@@ -396,7 +396,7 @@ def test_an_event_changes_the_loss_of_a_link():
     assert plan.links["s1", "h1"].loss_changes
     assert not plan.links["h1", "s1"].loss_changes
     # It loses nothing at first, and the direction that no event names never does.
-    shares = {ways: loss.share for ways, loss in wires.losses(whole, plan).items()}
+    shares = {ways: loss.share for ways, loss in lossy_links.losses(whole, plan).items()}
     assert shares == {("s1", "h1"): 0.0}
     events = changes(whole, plan)
     changed = [(change.what, change.value) for change in events]
@@ -427,7 +427,7 @@ def test_a_table_has_the_mean_and_the_deviation_of_its_distribution(distribution
 def test_a_random_delay_is_told_with_its_table_and_order():
     delay = {"mean": "400us", "spread": "100us", "distribution": "pareto"}
     whole, plan = resolved(to_h1(random_delay=delay))
-    (loss,) = wires.losses(whole, plan).values()
+    (loss,) = lossy_links.losses(whole, plan).values()
     asked = netem.options(limit_packets=9, loss=loss)
     told = dict(netlink.attributes(asked[24:]))
     assert told[2] == netem.table("pareto")
@@ -466,19 +466,19 @@ def test_an_event_changes_all_that_happens_on_a_link():
 
 
 def test_the_kernel_is_told_another_loss_and_asked_for_it():
-    request, question = change.loss_requests(7, netem.Loss(0.2, 99))
+    request, question = reconfigure.loss_requests(7, netem.Loss(0.2, 99))
     told = netlink.attribute(request[36:], 2)
     assert told is not None
     assert netem.shown_loss(told) == (858_993_459, 99)
-    assert netem.shown_loss(change.shown_options(request))[0] == 858_993_459
+    assert netem.shown_loss(reconfigure.shown_options(request))[0] == 858_993_459
     assert len(question) == 36
 
 
 def test_the_kernel_is_told_another_bucket_of_a_policer():
     policer = links.Policer.model_validate({"rate": "20mbit", "burst": "10000B"})
-    request, question = change.policer_requests(wires.policer_index("wire3-1"), policer)
+    request, question = reconfigure.policer_requests(lossy_links.policer_index("wire3-1"), policer)
     # The kernel answers in the form in which it is told.
-    assert change.shown_policer(request) == (20_000_000, 10_000)
+    assert reconfigure.shown_policer(request) == (20_000_000, 10_000)
     kind, flags = struct.unpack_from("=HH", request, 4)
     assert (kind, flags) == (48, netlink.REQUEST | netlink.ACK | netlink.REPLACE)
     table = netlink.attribute(question[20:], 1) or b""

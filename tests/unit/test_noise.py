@@ -10,7 +10,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from outcast import netlink
 from outcast.emulation import queues
 from outcast.emulation.kernel import counters, rtnetlink
-from outcast.emulation.network import arrivals
+from outcast.emulation.network import interrupt_moderation
 from outcast.emulation.queues import netem
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, load
@@ -197,13 +197,13 @@ def test_a_card_is_read_back_part_by_part(monkeypatch):
     monkeypatch.setattr(
         netlink, "add_matchall", lambda name, listed: told.update({index[name]: listed})
     )
-    monkeypatch.setattr(arrivals.rtnetlink, "replace_qdisc", lambda *_, **__: None)
-    monkeypatch.setattr(arrivals.transport, "write_sysctl", lambda *_: None)
+    monkeypatch.setattr(interrupt_moderation.rtnetlink, "replace_qdisc", lambda *_, **__: None)
+    monkeypatch.setattr(interrupt_moderation.transport, "write_sysctl", lambda *_: None)
     whole = Span(49_920, 49_920)
 
     def install(**settings: Any) -> None:
         kernel: Any = FakeCard(**{"filters": told, "slot": whole, **settings})
-        arrivals.install_card(
+        interrupt_moderation.install_card(
             kernel, "h1-eth0", 20_032, address="02:00:00:00:00:01", mtu_bytes=9000
         )
 
@@ -224,10 +224,10 @@ def test_a_card_is_read_back_part_by_part(monkeypatch):
 
 
 class FakeIfb(FakeCard):
-    """A kernel's answers to what `arrivals.hold_back` asks, as pyroute2 gives them."""
+    """A kernel's answers to what `interrupt_moderation.hold_back` asks, as pyroute2 gives them."""
 
     def __init__(self, *, redirects_to: int = 4, slot: Span = SLOT) -> None:
-        redirect = arrivals.Mirred(how=1, to=redirects_to, then=4)
+        redirect = interrupt_moderation.Mirred(how=1, to=redirects_to, then=4)
         super().__init__({2: [redirect.encoded()]}, slot)
         self.asked: list[tuple[str, ...]] = []
 
@@ -252,13 +252,13 @@ class Message(dict[str, Any]):
 
 @pytest.fixture
 def no_netlink(monkeypatch) -> None:
-    monkeypatch.setattr(arrivals.rtnetlink, "replace_qdisc", lambda *_, **__: None)
+    monkeypatch.setattr(interrupt_moderation.rtnetlink, "replace_qdisc", lambda *_, **__: None)
 
 
 @pytest.mark.usefixtures("no_netlink")
 def test_held_arrivals_are_read_back_part_by_part():
     kernel: Any = FakeIfb()
-    arrivals.hold_back(kernel, "h1-eth0", SLOT)
+    interrupt_moderation.hold_back(kernel, "h1-eth0", SLOT)
     assert kernel.asked == [
         *(("link", "add"), ("link", "set"), ("tc", "add", "ingress")),
         ("tc", "add-filter", "matchall"),
@@ -269,7 +269,7 @@ def test_held_arrivals_are_read_back_part_by_part():
     ]
     for other, setting in others:
         with pytest.raises(ReadBackError, match=setting):
-            arrivals.hold_back(other, "h1-eth0", SLOT)
+            interrupt_moderation.hold_back(other, "h1-eth0", SLOT)
 
 
 def test_a_kernel_that_cannot_hold_arrivals_back_is_refused_by_name(monkeypatch):
@@ -279,4 +279,4 @@ def test_a_kernel_that_cannot_hold_arrivals_back_is_refused_by_name(monkeypatch)
     kernel: Any = FakeIfb()
     monkeypatch.setattr(kernel, "link", refuse)
     with pytest.raises(FeatureMissingError, match=r"noise.interrupts: this kernel lacks ifb.*95"):
-        arrivals.hold_back(kernel, "h1-eth0", Span(0, 1))
+        interrupt_moderation.hold_back(kernel, "h1-eth0", Span(0, 1))

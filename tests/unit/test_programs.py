@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from outcast import cli, experiment, files
 from outcast.api import guest
 from outcast.emulation import standalone
-from outcast.emulation.programs import folders, launch, runner
+from outcast.emulation.programs import folders, launch, supervisor
 from outcast.engines import program_files, virtual
 from outcast.engines.guest import world
 from outcast.engines.guest.kernels import Kernel
@@ -285,7 +285,7 @@ def run_runner(tmp_path: Path, asked_for: dict[str, Any]) -> subprocess.Popen[by
     (tmp_path / "start").write_text(str(time.time_ns()), encoding="ascii")
     return subprocess.Popen(
         standalone.command(
-            runner.__name__, *(tmp_path / name for name in ("task.json", "start", "result"))
+            supervisor.__name__, *(tmp_path / name for name in ("task.json", "start", "result"))
         ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -11,7 +11,7 @@ import pytest
 from outcast import experiment, netlink
 from outcast.emulation import queues
 from outcast.emulation.kernel import rtnetlink
-from outcast.emulation.queues import netem, port, port_queues
+from outcast.emulation.queues import netem, port_queues, qdiscs
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment.queues.base import TICK_NS, Qdisc
 from outcast.netlink import encode as attribute
@@ -105,7 +105,7 @@ def test_a_tbf_and_a_drop_tail_queue_need_no_tc(asked):
     [("1600B", 1514), ("1624B", 1514), ("1625B", None), ("10KB", None)],
 )
 def test_a_unit_of_several_segments_is_cut_at_a_frame(burst, cut_at_bytes):
-    options = port.tbf_options(port_queue(f"{{kind: tbf, limit: 16KB, burst: {burst}}}"))
+    options = qdiscs.tbf_options(port_queue(f"{{kind: tbf, limit: 16KB, burst: {burst}}}"))
     peak = struct.unpack_from("=I", options, 4 + 12 + 8)[0]
     raw = netlink.attribute(options, 7)
     shown = None if raw is None else int.from_bytes(raw, "little")
@@ -315,11 +315,11 @@ def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames()
 
 def test_a_kernel_whose_frames_take_no_time_is_told(tmp_path):
     parameter = tmp_path / "frame_time"
-    assert port.frame_time_warnings(parameter) == [port.TIMELESS]
+    assert qdiscs.frame_time_warnings(parameter) == [qdiscs.TIMELESS]
     parameter.write_text("N\n")
-    assert port.frame_time_warnings(parameter) == [port.TIMELESS]
+    assert qdiscs.frame_time_warnings(parameter) == [qdiscs.TIMELESS]
     parameter.write_text("Y\n")
-    assert port.frame_time_warnings(parameter) == []
+    assert qdiscs.frame_time_warnings(parameter) == []
 
 
 def test_reds_idle_time_is_one_setting_of_the_kernel(tmp_path):

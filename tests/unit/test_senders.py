@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outcast.emulation import in_c, senders
+from outcast.emulation import c_programs, senders
 from outcast.emulation.commands import SystemCommands, wait_until
 from outcast.emulation.traffic import receivers
 from outcast.errors import ReadBackError
@@ -47,7 +47,9 @@ class Epoch(ctypes.Structure):
 @pytest.fixture(scope="module")
 def library(tmp_path_factory) -> ctypes.CDLL:
     """The C program's functions."""
-    target = in_c.provide(in_c.TCPRAND, tmp_path_factory.mktemp("library"), SystemCommands())
+    target = c_programs.provide(
+        c_programs.TCPRAND, tmp_path_factory.mktemp("library"), SystemCommands()
+    )
     found = ctypes.CDLL(str(target))
     found.min_payload.argtypes = [ctypes.c_double, Epoch, Adaptive, ctypes.c_int]
     found.after.argtypes = [Epoch, ctypes.c_uint32]
@@ -162,7 +164,7 @@ def free_ports() -> tuple[int, int]:
 @pytest.mark.parametrize("settings", [{"tcprand": {"min_payload": 700}}, {"mptcp": {}}])
 def test_a_flow_of_so_many_bytes_over_loopback(settings, tmp_path):
     commands = SystemCommands()
-    program = in_c.provide(in_c.STREAM, tmp_path, commands)
+    program = c_programs.provide(c_programs.STREAM, tmp_path, commands)
     sport, dport = free_ports()
     flow = replace(
         # A user without rights may take reno everywhere, and cubic only where it is allowed.

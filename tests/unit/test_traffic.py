@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from outcast.emulation import in_c
+from outcast.emulation import c_programs
 from outcast.emulation.commands import Process, SystemCommands, still_running, wait_until
 from outcast.emulation.kernel.sockets import sample_sockets
 from outcast.emulation.traffic import iperf
@@ -142,7 +142,7 @@ def own_namespace(host: str) -> Any:
 def test_flows_start_together_however_long_one_took_to_connect(tmp_path, monkeypatch, commands):
     flows = over_loopback(3, 200_000_000)
     slow_iperf(tmp_path, monkeypatch, f'case "$*" in *:{flows[1].sport}\\ *) sleep 1.5;; esac')
-    held = in_c.provide(in_c.HELD_START, tmp_path, commands)
+    held = c_programs.provide(c_programs.HELD_START, tmp_path, commands)
     began_ns = time.time_ns()
     sending = iperf.Flows(
         *(flows, own_namespace, tmp_path, commands), held_start=held, start_afterwards=True
@@ -185,7 +185,7 @@ def test_a_flow_that_does_not_connect_or_wait_is_named(body, said, tmp_path, mon
     flows = over_loopback(1, 200_000_000)
     slow_iperf(tmp_path, monkeypatch, body)
     monkeypatch.setattr(iperf, "CONNECT_DEADLINE_S", 0.5)
-    held = in_c.provide(in_c.HELD_START, tmp_path, commands)
+    held = c_programs.provide(c_programs.HELD_START, tmp_path, commands)
     sending = iperf.Flows(
         *(flows, own_namespace, tmp_path, commands), held_start=held, start_afterwards=True
     )

@@ -8,7 +8,7 @@ import pytest
 
 from outcast import experiment, netlink
 from outcast.emulation import queues
-from outcast.emulation.queues.change import rate_request
+from outcast.emulation.queues.reconfigure import rate_request
 from outcast.errors import ConfigError
 from outcast.experiment.rate import FRAMINGS
 from outcast.plan import ports

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from outcast import experiment, netlink
-from outcast.emulation.queues.port import tbf_options
+from outcast.emulation.queues.qdiscs import tbf_options
 from outcast.engines.doctor import prepare_check
 from outcast.engines.guest import boot as guest
 from outcast.engines.guest import kernels, world

@@ -51,7 +51,7 @@ def drop_table(events: TcpEvents, host_of: Mapping[str, str]) -> pl.DataFrame:
     if freed is None or not freed.height:
         return pl.DataFrame(schema={**DROPS, **_ALSO})
     # A host's card of noise begins its pause by a copy of a packet, and drops the copy behind it
-    # (outcast/emulation/network/arrivals.py).
+    # (outcast/emulation/network/interrupt_moderation.py).
     of_queues = {_OF_QUEUES + at: name for at, name in enumerate(QUEUE_REASONS, 1)}
     reason = pl.coalesce(pl.col("reason_name").cast(pl.String), named("reason", of_queues))
     is_copy = (pl.col("port") == CARD_ENDS[1]) & (reason == POLICED)
@@ -106,7 +106,7 @@ def losing_ways(plan: Plan) -> dict[tuple[str, str], Direction]:
     """The direction of a link that lost a packet, by the place and the qdisc, or else the reason.
 
     Netem drops what its interface is to send, and a policer what it gets. What a what-if has a
-    link lose is dropped where it comes in (outcast/emulation/network/lost.py).
+    link lose is dropped where it comes in (outcast/emulation/network/lossy_links.py).
     """
     ways: dict[tuple[str, str], Direction] = {
         (port, POLICED): (neighbour, node) for port, (node, neighbour) in plan.ends.items()

@@ -3,7 +3,7 @@
 `main` with TASK START RESULT is one process for all flows of a host, in its network namespace. It
 uses only the standard library, because in virtual time its start costs most (see `standalone`).
 
-It reads its task from TASK (JSON, see outcast/emulation/generator/programs.py) and says `ready`
+It reads its task from TASK (JSON, see outcast/emulation/generator/tasks.py) and says `ready`
 when it listens. It waits for the file START, which has the traffic's start on the common clock.
 When all is done or the end has come, it writes a JSON line for each flow and side to RESULT. It
 makes its standing connections when the file START.connect appears, and then says `connected`.

@@ -10,7 +10,7 @@ import json
 import random
 import signal
 
-from outcast.emulation import in_c
+from outcast.emulation import c_programs
 from outcast.emulation.part import Context, Part, Record
 from outcast.errors import RunError
 from outcast.experiment import Experiment
@@ -41,7 +41,7 @@ class BlackoutSwitch(Part):
         run, blackout = self._run, self._run.experiment.blackout
         if blackout is None:
             return
-        program = in_c.provide(in_c.BLACKOUT, run.scratch, run.commands)
+        program = c_programs.provide(c_programs.BLACKOUT, run.scratch, run.commands)
         seed = random.Random(f"{run.experiment.seed} blackout").getrandbits(64)
         process = run.commands.spawn(
             "the blackout's switch",

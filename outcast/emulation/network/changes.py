@@ -17,10 +17,9 @@ from outcast.emulation import queues
 from outcast.emulation.commands import entered
 from outcast.emulation.kernel.rtnetlink import LINK_MESSAGE
 from outcast.emulation.kernel.sampling import NetlinkSocket
-from outcast.emulation.network import wires
+from outcast.emulation.network import lossy_links
 from outcast.emulation.part import Context, Record, ThreadPart
-from outcast.emulation.queues import change as qdiscs
-from outcast.emulation.queues import netem
+from outcast.emulation.queues import netem, reconfigure
 from outcast.errors import ReadBackError, RunError
 from outcast.experiment.faults import Policer
 from outcast.experiment.links import Link
@@ -70,13 +69,13 @@ class NetlinkKernel:
                 return self._set_policer(str(change.wire), change.link.policer)
             if change.link is not None:
                 return self._set_faults(change, change.link)
-            for request in qdiscs.requests(index, change.before, change.after):
+            for request in reconfigure.requests(index, change.before, change.after):
                 netlink_socket.do(request)
-            questions = qdiscs.questions(index, change.after)
+            questions = reconfigure.questions(index, change.after)
             answers = [netlink_socket.do(question) for question in questions]
         except OSError as error:
             raise RunError(f"{change.port}: {change.what}: {error.strerror}") from None
-        effective = queues.read_back(change.after, qdiscs.decoded(answers))
+        effective = queues.read_back(change.after, reconfigure.decoded(answers))
         added_ns = change.after.noise_ns if change.what == "delay_ns" else 0
         return int(effective[change.what]) - added_ns
 
@@ -86,9 +85,9 @@ class NetlinkKernel:
         Raises as `apply`.
         """
         netlink_socket, index = self._places[port.port]
-        request = qdiscs.rate_request(index, port, echo=True)
+        request = reconfigure.rate_request(index, port, echo=True)
         try:
-            shown_bps = qdiscs.shown_rate_bps(netlink_socket.do(request))
+            shown_bps = reconfigure.shown_rate_bps(netlink_socket.do(request))
         except OSError as error:
             raise RunError(f"{port.port}: rate_bps: {error.strerror}") from None
         if shown_bps != port.rate_bps:
@@ -98,16 +97,16 @@ class NetlinkKernel:
     def _set_faults(self, change: Change, link: Link) -> int:
         netlink_socket, index = self._places[str(change.wire)]
         loss = netem.Loss.of(link, change.seed)
-        request, question = qdiscs.loss_requests(index, loss)
+        request, question = reconfigure.loss_requests(index, loss)
         netlink_socket.do(request)
-        netem.check_loss(change.port, loss, qdiscs.shown_options(netlink_socket.do(question)))
+        netem.check_loss(change.port, loss, reconfigure.shown_options(netlink_socket.do(question)))
         return change.value
 
     def _set_policer(self, wire: str, policer: Policer) -> int:
         netlink_socket, _ = self._places[wire]
-        request, question = qdiscs.policer_requests(wires.policer_index(wire), policer)
+        request, question = reconfigure.policer_requests(lossy_links.policer_index(wire), policer)
         netlink_socket.do(request)
-        return qdiscs.checked_policer(wire, policer, netlink_socket.do(question))[0]
+        return reconfigure.checked_policer(wire, policer, netlink_socket.do(question))[0]
 
     def _set_up(self, netlink_socket: NetlinkSocket, index: int, change: Change) -> int:
         flags = _IFF_UP if change.value else 0

@@ -3,7 +3,7 @@
 A cable loses a packet behind the sender's queue and before the receiver's port. Here it is lost as
 it arrives: a filter of the port's ingress qdisc drops it (tc-u32(8)). Captures see a packet before
 any qdisc does, so the one of that port leaves it out. An interface of its own on the link would be
-a cable's way (outcast/emulation/network/wires.py), but changes the order of events of the
+a cable's way (outcast/emulation/network/lossy_links.py), but changes the order of events of the
 sending host.
 
 The filter knows the packet by addresses, ports, IP identification and sequence number. It has to

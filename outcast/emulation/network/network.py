@@ -15,7 +15,7 @@ from mininet.node import Host, OVSSwitch
 from outcast.emulation import queues
 from outcast.emulation.commands import SystemCommands, entered, new_namespace, sysfs, wait_until
 from outcast.emulation.kernel import rtnetlink
-from outcast.emulation.network import hosts, transport, wires
+from outcast.emulation.network import hosts, lossy_links, transport
 from outcast.errors import ReadBackError, RunError
 from outcast.experiment import Experiment
 from outcast.experiment.links import STANDARD_MTU_BYTES
@@ -213,7 +213,7 @@ class Network:
         root = self.places[0].ports
         root |= {name: index for index, name in socket.if_nameindex()}
         self._root.do([rtnetlink.set_up(root[port]) for port in self._interfaces()])
-        wires.connect(self.plan, self.commands)
+        lossy_links.connect(self.plan, self.commands)
 
     def _mtu_bytes(self, direction: tuple[str, str]) -> int | None:
         """The MTU of a link; None where it is the kernel's default for Ethernet."""
@@ -225,7 +225,7 @@ class Network:
         ports = [
             self.plan.port(s, node) for s in self.plan.switches for node in self.plan.graph.adj[s]
         ]
-        return [*ports, *self._blackout_ends(), *wires.names(self.plan)]
+        return [*ports, *self._blackout_ends(), *lossy_links.names(self.plan)]
 
     def _blackout_ends(self) -> tuple[str, ...]:
         return BLACKOUT_ENDS if self.plan.blackout_at else ()
@@ -292,7 +292,7 @@ class Network:
 
     def wire_counters(self) -> dict[str, dict[str, int]]:
         """The counters of the inner ends of links that lose packets; none where no link does."""
-        return self._counters(wires.names(self.plan)) if self.plan.wires else {}
+        return self._counters(lossy_links.names(self.plan)) if self.plan.wires else {}
 
     def _counters(self, interfaces: Collection[str]) -> dict[str, dict[str, int]]:
         wanted = set(interfaces)
@@ -320,7 +320,7 @@ class Network:
                 index = socket.if_nametoindex(f"{host}-eth0")
                 counted = kernel.counters()[index]
                 lost[f"{host}-eth0"] = _lost(kernel.statistics({index}).get(index, []), counted)
-        for (node, neighbour), count in wires.lost(self.plan, messages).items():
+        for (node, neighbour), count in lossy_links.lost(self.plan, messages).items():
             lost[self.plan.port(node, neighbour)]["link"] = count
         return lost
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from outcast import netlink
-from outcast.emulation import in_c
+from outcast.emulation import c_programs
 from outcast.emulation.commands import SystemCommands, wait_until
 from outcast.emulation.part import Part
 from outcast.errors import ReadBackError, RunError
@@ -72,7 +72,7 @@ class OpenVSwitch(Part):
             raise ReadBackError("Open vSwitch", _STATISTICS, _NEVER_MS, answer)
         environment = {}
         if self.datapath == "netdev":
-            shim = in_c.provide(in_c.BROADCASTS_ONLY, self._folder, self._commands)
+            shim = c_programs.provide(c_programs.BROADCASTS_ONLY, self._folder, self._commands)
             environment["LD_PRELOAD"] = str(shim)
         self._spawn("ovs-vswitchd", [f"unix:{socket}"], environment)
         wait_until(

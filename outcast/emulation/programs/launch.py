@@ -1,6 +1,6 @@
 """Programs of the configuration: prepared, started with the traffic, watched and ended.
 
-A small runner in the program's host starts it (`runner.py`), because executions have to begin at
+A supervisor in the program's host starts it (`supervisor.py`), because executions have to begin at
 their own times, whatever the inner program does meanwhile. Each program has a working folder of
 its own, with its files. What it wrote is kept in the run directory.
 """
@@ -25,7 +25,7 @@ from outcast.emulation import standalone
 from outcast.emulation.commands import Process, wait_until
 from outcast.emulation.kernel.sockets import has_port, sample_sockets
 from outcast.emulation.part import Context, Part, Record
-from outcast.emulation.programs import folders, runner
+from outcast.emulation.programs import folders, supervisor
 from outcast.emulation.programs.folders import environment, found
 from outcast.errors import CommandError, DeadlineError, RunError, gist, shortened
 from outcast.files import write_text
@@ -236,7 +236,7 @@ class UserPrograms(Part):
         result = self._scratch / f"{program.name}.result"
         process = self._run.commands.spawn(
             f"the runner of program {program.name} at {program.host}",
-            standalone.command(runner.__name__, task_file, self._start_file, result),
+            standalone.command(supervisor.__name__, task_file, self._start_file, result),
             netns=self._run.netns(program.host),
             stdout=self._scratch / f"{program.name}.said",
             stderr=self._scratch / f"{program.name}.errors",
@@ -283,7 +283,7 @@ class UserPrograms(Part):
     def _failure(self, running: _Running) -> RunError:
         """Why a runner ended before its time."""
         title = running.title()
-        if running.process.popen.returncode == runner.DISK_FULL:
+        if running.process.popen.returncode == supervisor.DISK_FULL:
             # The record of this execution is not there, or is cut off.
             number = running.result.read_bytes().count(b"\n") if running.result.exists() else 0
             said = self._last_words(running, number)
@@ -403,7 +403,7 @@ def execute(run: Context, command: Command, watch: Callable[[], None]) -> None:
     """
     emit = run.emit
     if run.is_virtual:
-        runner.take_name(command.host)
+        supervisor.take_name(command.host)
     home = run.scratch / "command"
     home.mkdir()
     variables = environment(home, run.experiment.seed, "exec")
@@ -438,7 +438,7 @@ def execute(run: Context, command: Command, watch: Callable[[], None]) -> None:
                 raise DeadlineError(f"the end of {title}", command.within_ns / 1e9)
             time.sleep(POLL_S)
         _pass_on(streams, emit)
-    fault = runner.fault(process.popen) if run.is_virtual else None
+    fault = supervisor.fault(process.popen) if run.is_virtual else None
     emit({"event": "ended", "status": status, "fault": fault})
 
 

@@ -1,7 +1,7 @@
 """Qdiscs: what tc(8) and rtnetlink get for each port, and what the kernel then shows."""
 
 from outcast.emulation.queues.classes import read_classes
-from outcast.emulation.queues.port import (
+from outcast.emulation.queues.qdiscs import (
     commands,
     kinds,
     read_back,

@@ -11,7 +11,7 @@ from typing import Any
 from outcast.emulation import queues
 from outcast.emulation.commands import SystemCommands, entered
 from outcast.emulation.kernel import rtnetlink
-from outcast.emulation.network import arrivals
+from outcast.emulation.network import interrupt_moderation
 from outcast.emulation.network.network import Network
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment import Queue
@@ -64,7 +64,7 @@ def configure(network: Network) -> QueueSettings:
                 host_messages = kernel.queues({index}).get(index, [])
             effective[request.port] = _read_back(request, host_messages)
     if per_second:
-        arrivals.wait_until_ready(min(per_second))
+        interrupt_moderation.wait_until_ready(min(per_second))
     alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
     for port, settings in effective.items():
         alike.setdefault(tuple(settings.items()), []).append(port)
@@ -125,13 +125,15 @@ def _hold_back_arrivals(network: Network, host: str, port: str) -> int | None:
         if interrupts is not None:
             place = plan.interfaces(host).index(host)
             waiting = f"{IFB_OF_HOST}{place}" if place else IFB_OF_HOST
-            arrivals.hold_back(netlink, port, interrupts, waiting)
+            interrupt_moderation.hold_back(netlink, port, interrupts, waiting)
         if throttle is None:
             return None
         (switch,) = plan.graph.adj[host]
         link = plan.links[host, switch]
         rate = throttle.at(link.rate_bps)
-        arrivals.install_card(netlink, port, rate, address=plan.mac(host), mtu_bytes=link.mtu_bytes)
+        interrupt_moderation.install_card(
+            netlink, port, rate, address=plan.mac(host), mtu_bytes=link.mtu_bytes
+        )
         return rate
 
 

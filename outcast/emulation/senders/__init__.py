@@ -2,7 +2,7 @@
 
 These are flows with TCPRand's payloads or Multipath TCP, and flows of a length that iperf rounds.
 
-They are in C (see `outcast.emulation.in_c`). At 1 Gbps a flow of small payloads makes some
+They are in C (see `outcast.emulation.c_programs`). At 1 Gbps a flow of small payloads makes some
 hundred thousand writes a second, which sendmmsg(2) hands to the kernel. stream.c is a program that
 sends one flow or receives many. tcprand.c has TCPRand's payloads; it is part of that program, and
 also a library of the traffic generator.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from outcast.emulation import in_c, senders
+from outcast.emulation import c_programs, senders
 from outcast.emulation.commands import Process, SystemCommands, wait_until
 from outcast.emulation.kernel.sockets import SocketSample, listens, sample_sockets
 from outcast.emulation.network import multipath
@@ -302,10 +302,10 @@ def flows_of(run: Context) -> Flows:
     syn_rounds = ports.rounds_of_handshakes(run.experiment, run.plan)
     stream = held_start = None
     if syn_rounds > 1 or any(senders.sends(flow) for flow in flows):
-        stream = in_c.provide(in_c.STREAM, run.scratch, run.commands)
+        stream = c_programs.provide(c_programs.STREAM, run.scratch, run.commands)
     # Under virtual time computing takes no time, so a start set beforehand is never missed.
     if afterwards and not all(senders.sends(flow) for flow in flows):
-        held_start = in_c.provide(in_c.HELD_START, run.scratch, run.commands)
+        held_start = c_programs.provide(c_programs.HELD_START, run.scratch, run.commands)
     return Flows(
         flows,
         run.netns,

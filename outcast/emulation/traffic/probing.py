@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from outcast.emulation import in_c
+from outcast.emulation import c_programs
 from outcast.emulation.part import Context, Part, Record, as_record
 from outcast.experiment import Experiment
 from outcast.plan.model import Plan
@@ -35,7 +35,7 @@ class Probes(Part):
             CommandError: a program has ended, or it could not be compiled.
         """
         run, plan, logs = self._run, self._run.plan, self._run.directory.flows
-        program = str(in_c.provide(in_c.PROBE, run.scratch, run.commands))
+        program = str(c_programs.provide(c_programs.PROBE, run.scratch, run.commands))
         self.lasting = [
             run.commands.spawn(
                 f"the answerer of probes at {host}",

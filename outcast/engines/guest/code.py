@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outcast import files, handed_in
-from outcast.emulation import in_c
-from outcast.emulation.in_c import InC
+from outcast.emulation import c_programs
+from outcast.emulation.c_programs import CProgram
 from outcast.engines.chroot import Programs
 from outcast.engines.guest import boot, files_list, parts, world
 from outcast.engines.guest.kernels import Kernel
@@ -141,17 +141,17 @@ def _fill(layer: Path, contents: Mapping[str, bytes], root: Root, run: Programs)
 def programs_folder(compiler: str) -> Path:
     """The folder of this user's programs in C that the root with this key compiled."""
     digest = hashlib.sha256(f"programs {_PROGRAMS_FORMAT}\n{compiler}\n{COMPILER}\n".encode())
-    for program in in_c.IN_GUEST:
+    for program in c_programs.IN_GUEST:
         digest.update(f"{shlex.join(_arguments(program))}\n".encode())
         for source in (*program.sources, *program.headers):
             digest.update(f"{hashlib.sha256(source.read_bytes()).hexdigest()}\n".encode())
     return files.cache_folder() / "programs" / digest.hexdigest()[:20]
 
 
-def _arguments(program: InC) -> list[str]:
+def _arguments(program: CProgram) -> list[str]:
     """The compiler's arguments in a folder that has the sources, where the result appears too."""
     here = tuple(Path(source.name) for source in program.sources)
-    return InC(program.name, here, (), program.libraries).arguments(program.name)
+    return CProgram(program.name, here, (), program.libraries).arguments(program.name)
 
 
 def find_programs(compiler: str) -> dict[str, bytes] | None:
@@ -179,7 +179,7 @@ def _read(place: Path) -> dict[str, bytes] | None:
 
 
 def _programs_in(folder: Path) -> dict[str, bytes]:
-    return {program.name: (folder / program.name).read_bytes() for program in in_c.IN_GUEST}
+    return {program.name: (folder / program.name).read_bytes() for program in c_programs.IN_GUEST}
 
 
 def _hashes(programs: Mapping[str, bytes]) -> dict[str, str]:
@@ -205,7 +205,7 @@ def provide_programs(kernel: Kernel, root: Root, compiler: Root) -> dict[str, by
     def make(whole: Path) -> None:
         with temporary(target.parent) as place:
             _compile(kernel, World(root.folder, compiler.folder), place)
-            for program in in_c.IN_GUEST:
+            for program in c_programs.IN_GUEST:
                 shutil.move(place / program.name, whole / program.name)
         write_hashes(whole)
 
@@ -216,10 +216,12 @@ def provide_programs(kernel: Kernel, root: Root, compiler: Root) -> dict[str, by
 
 
 def _compile(kernel: Kernel, sees: World, place: Path) -> None:
-    for program in in_c.IN_GUEST:
+    for program in c_programs.IN_GUEST:
         for source in (*program.sources, *program.headers):
             shutil.copyfile(source, place / source.name)
-    script = " && ".join(shlex.join([COMPILER, *_arguments(program)]) for program in in_c.IN_GUEST)
+    script = " && ".join(
+        shlex.join([COMPILER, *_arguments(program)]) for program in c_programs.IN_GUEST
+    )
     said: list[str] = []
     argv = ["/bin/sh", "-c", script]
     result = boot.boot(boot.Boot(kernel.program, place, argv, seed=1, sees=sees), said.append)

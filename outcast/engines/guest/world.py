@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outcast.emulation import in_c
+from outcast.emulation import c_programs
 from outcast.emulation.commands import SystemCommands, python_module
 from outcast.engines.guest.roots import Root
 
@@ -107,7 +107,7 @@ def of_root(root: Root, code: Code | None = None) -> World:
         environment={
             "PYTHONPATH": CODE,
             "SETUPTOOLS_USE_DISTUTILS": "stdlib",
-            in_c.READY: f"{CODE}/{PROGRAMS}",
+            c_programs.READY: f"{CODE}/{PROGRAMS}",
         },
         record={"root": root.key, "lock": root.lock, "code": code.key},
     )

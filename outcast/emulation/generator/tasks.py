@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from controllers import routes
-from outcast.emulation import in_c, senders, standalone
+from outcast.emulation import c_programs, senders, standalone
 from outcast.emulation.generator import generator
 from outcast.emulation.part import Context, Part, Record
 from outcast.errors import ReadBackError
@@ -57,7 +57,7 @@ class Programs(Part):
         )
         library = None
         if run.experiment.transport.tcprand is not None and _any_tcp(plan):
-            library = in_c.provide(in_c.TCPRAND, run.scratch, run.commands)
+            library = c_programs.provide(c_programs.TCPRAND, run.scratch, run.commands)
         for host, task in tasks(run.experiment, plan, library).items():
             task_file = run.scratch / f"generator.{host}.json"
             task_file.write_text(json.dumps(task), encoding="utf-8")
@@ -190,7 +190,7 @@ def tasks(
 ) -> dict[str, dict[str, Any]]:
     """Each host's task, in the form that outcast/emulation/generator/generator.py reads.
 
-    `library` is TCPRand's (in_c.TCPRAND). It is needed if `transport` has `tcprand`.
+    `library` is TCPRand's (c_programs.TCPRAND). It is needed if `transport` has `tcprand`.
     """
     by_host: dict[str, dict[str, Any]] = {}
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from outcast.emulation import instants
 from outcast.emulation import manifest as records
 from outcast.emulation.commands import SystemCommands
-from outcast.emulation.generator.programs import Programs
+from outcast.emulation.generator.tasks import Programs
 from outcast.emulation.kernel import counters, sampling, sockets
 from outcast.emulation.kernel.kernel_events import Recorder
-from outcast.emulation.network import forwarding, multipath, transport, wires
+from outcast.emulation.network import forwarding, lossy_links, multipath, transport
 from outcast.emulation.network.blackout_switch import BlackoutSwitch
 from outcast.emulation.network.controller import Controller, verify_paths, verify_tables
 from outcast.emulation.network.lost import LostPackets
@@ -31,7 +31,7 @@ from outcast.emulation.network.network import Network
 from outcast.emulation.network.openvswitch import OpenVSwitch, create_switches
 from outcast.emulation.part import DURING, Context, Part, Record
 from outcast.emulation.queues import port_queues
-from outcast.emulation.queues.port import frame_time_warnings
+from outcast.emulation.queues.qdiscs import frame_time_warnings
 from outcast.emulation.traffic import capture, iperf
 from outcast.emulation.traffic.load import LoadMeter, read_load
 from outcast.emulation.traffic.receivers import Goodput
@@ -243,7 +243,7 @@ class _Run:
             self._add_programs(stack)
             self._add_changes(stack)
             self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
-            wires.start_losing(self.experiment, self.plan)
+            lossy_links.start_losing(self.experiment, self.plan)
             t_start_ns = time.time_ns()
             for part in self.parts:
                 part.start(t_start_ns)
@@ -279,7 +279,7 @@ class _Run:
             self.events.record(instants.CONNECT_STEP_NS)
         self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
         sending.connect(counters.longest_round_trip_ns(self.plan))
-        losses = wires.start_losing(self.experiment, self.plan)
+        losses = lossy_links.start_losing(self.experiment, self.plan)
         self.lost.start(self.network.place)
         samples: list[sockets.SocketSample] = []
         if sending.start_afterwards:

@@ -18,7 +18,7 @@ _HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
-class InC:
+class CProgram:
     """A program or a library in C.
 
     Attributes:
@@ -40,24 +40,24 @@ class InC:
 _PAYLOADS = _HERE / "senders/tcprand.c"
 _HEADERS = (_HERE / "senders/start.h", _HERE / "senders/tcprand.h")
 
-STREAM = InC("stream", (_HERE / "senders/stream.c", _PAYLOADS), _HEADERS, ("-lm",))
+STREAM = CProgram("stream", (_HERE / "senders/stream.c", _PAYLOADS), _HEADERS, ("-lm",))
 """Sends one flow, or receives many."""
-TCPRAND = InC("tcprand.so", (_PAYLOADS,), _HEADERS, ("-lm",))
+TCPRAND = CProgram("tcprand.so", (_PAYLOADS,), _HEADERS, ("-lm",))
 """TCPRand's payloads, for the generator of traffic."""
-HELD_START = InC("held_start.so", (_HERE / "senders/held_start.c",), _HEADERS, ("-ldl",))
+HELD_START = CProgram("held_start.so", (_HERE / "senders/held_start.c",), _HEADERS, ("-ldl",))
 """Makes iperf wait for its start, in real time."""
-PROBE = InC("probe", (_HERE / "senders/probe.c",), _HEADERS[:1])
+PROBE = CProgram("probe", (_HERE / "senders/probe.c",), _HEADERS[:1])
 """Measures round trips, or answers."""
-BLACKOUT = InC("blackout_switch", (_HERE / "blackout_switch.c",), (), ("-lm",))
+BLACKOUT = CProgram("blackout_switch", (_HERE / "blackout_switch.c",), (), ("-lm",))
 """Drops packets in a row."""
-BROADCASTS_ONLY = InC("broadcasts_only.so", (_HERE / "broadcasts_only.c",), (), ("-ldl",))
+BROADCASTS_ONLY = CProgram("broadcasts_only.so", (_HERE / "broadcasts_only.c",), (), ("-ldl",))
 """Keeps Open vSwitch from forwarding what bridges forward, in real time."""
 
 IN_GUEST = (STREAM, TCPRAND, PROBE, BLACKOUT)
 """The programs that run in the virtual engine's guest."""
 
 
-def provide(program: InC, folder: Path, commands: SystemCommands) -> Path:
+def provide(program: CProgram, folder: Path, commands: SystemCommands) -> Path:
     """The program's path: where it lies ready, or in `folder`, where it is compiled.
 
     Raises CommandError: the compiler failed.

@@ -20,7 +20,7 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from outcast import netlink
 from outcast.emulation.queues import netem
-from outcast.emulation.queues.port import (
+from outcast.emulation.queues.qdiscs import (
     LINKLAYER_ETHERNET,
     RATESPEC,
     UNLIMITED,
@@ -103,7 +103,7 @@ def shown_rate_bps(answer: bytes) -> int:
 def loss_requests(interface: int, loss: netem.Loss) -> tuple[bytes, bytes]:
     """The request that gives a link that loses packets another loss, and the one that asks for it.
 
-    `interface` is the index of the link's inner end that sends (`outcast.emulation.network.wires`).
+    `interface` is the index of the link's inner end that sends (network/lossy_links.py).
     """
     body = netlink.traffic_control(interface, DELAY_HANDLE)
     question = netlink.message(netlink.RTM_GETQDISC, _ASK, 1, body)

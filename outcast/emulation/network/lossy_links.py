@@ -82,13 +82,13 @@ def connect(plan: Plan, commands: SystemCommands) -> None:
 def _read_policer(plan: Plan, direction: Direction, policer: Policer) -> dict[str, int]:
     """Reads what the kernel shows: rate in bit/s, burst in bytes. Raises ReadBackError."""
     # Imported here, because runs without policers do not need it.
-    from outcast.emulation.queues import change
+    from outcast.emulation.queues import reconfigure
 
     name = plan.wires[frozenset(direction)].facing(direction[0])
-    _, question = change.policer_requests(policer_index(name), policer)
+    _, question = reconfigure.policer_requests(policer_index(name), policer)
     with contextlib.closing(NetlinkSocket(socket.NETLINK_ROUTE, None)) as kernel:
         (answer,) = kernel.ask(question, 1)
-    rate_bps, burst_bytes = change.checked_policer(" to ".join(direction), policer, answer)
+    rate_bps, burst_bytes = reconfigure.checked_policer(" to ".join(direction), policer, answer)
     return {"rate": rate_bps, "burst": burst_bytes}
 
 
