@@ -26,7 +26,7 @@ from outcast.emulation.kernel.kernel_events import Recorder
 from outcast.emulation.network import forwarding, lossy_links, multipath, transport
 from outcast.emulation.network.blackout_switch import BlackoutSwitch
 from outcast.emulation.network.controller import Controller, verify_paths, verify_tables
-from outcast.emulation.network.lost import LostPackets
+from outcast.emulation.network.lossy_links import LostPackets
 from outcast.emulation.network.network import Network
 from outcast.emulation.network.openvswitch import OpenVSwitch, create_switches
 from outcast.emulation.part import DURING, Context, Part, Record

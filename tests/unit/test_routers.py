@@ -178,7 +178,7 @@ def test_mininet_files_name_routers_by_kind(tmp_path):
 
 
 def test_a_gateway_that_the_kernel_does_not_show_is_told():
-    from outcast.emulation.network import routers
+    from outcast.emulation.network import hosts
 
     class Forgetful:
         def gateways(self, _family: object) -> dict[tuple[str, int, int], str]:
@@ -186,4 +186,4 @@ def test_a_gateway_that_the_kernel_does_not_show_is_told():
 
     route = subnets.Route("10.2.0.0", 16, "10.1.255.1")
     with pytest.raises(ReadBackError, match=r"r1: gateway to 10\.2\.0\.0/16"):
-        routers.check_gateways(Forgetful(), "r1", [route])
+        hosts.check_gateways(Forgetful(), "r1", [route])

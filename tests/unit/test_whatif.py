@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.emulation.network.lost import LostPackets
+from outcast.emulation.network.lossy_links import LostPackets
 from outcast.engines.guest import boot
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError, RunError
 from outcast.experiment import load

@@ -13,7 +13,7 @@ from typing import Any
 from controllers.hashing import FiveTuple
 from outcast.emulation import queues
 from outcast.emulation.commands import entered
-from outcast.emulation.network.lost import LostPackets
+from outcast.emulation.network.lossy_links import LostPackets
 from outcast.emulation.network.network import Network
 from outcast.plan.model import Plan
 from outcast.plan.paths import subflow_ways

@@ -1,10 +1,14 @@
-"""Hosts: addresses, neighbours, routes with their minimum RTO, TCP's settings, and offloads."""
+"""Hosts and routers: addresses, neighbours, routes, and TCP's settings and offloads.
+
+A router is a Linux host that forwards between the subnets of its ports.
+"""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from ipaddress import ip_address, ip_interface
 from typing import TYPE_CHECKING, NamedTuple
 
 from outcast.emulation.commands import entered
@@ -12,7 +16,7 @@ from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.network import transport
 from outcast.errors import ReadBackError
 from outcast.experiment import Transport
-from outcast.plan import addresses
+from outcast.plan import addresses, subnets
 from outcast.plan import transport as plan_transport
 from outcast.plan.model import Plan
 from outcast.records.effective import HostSettings
@@ -32,10 +36,9 @@ _FIRST_TABLE = 100
 def configure(
     base: Transport, plan: Plan, netns: Callable[[str], int], interfaces: Sequence[str]
 ) -> HostSettings:
-    """Sets up all hosts, and the offloads of switches' interfaces. Returns what is in effect.
+    """Sets up all hosts, and the offloads of switches' `interfaces`. Returns what is in effect.
 
-    `base` has TCP's settings of hosts for which no group of flows has others. `interfaces` are
-    those of the switches' namespace that packets cross.
+    `base` has TCP's settings of hosts for which no group of flows has others.
 
     Raises:
         FeatureMissingError: IPv6 is requested, and the kernel has none.
@@ -57,7 +60,7 @@ def configure(
             own = host if settings.min_rto_ns != base.min_rto_ns else ""
             with rtnetlink.Kernel() as kernel:
                 interface = _Interface(plan, host, talks.get(host, set()), settings)
-                interface.set_up(kernel)
+                kernel.do(list(interface.requests()))
                 interface.check(kernel)
             metrics = dict(interface.metrics)
             route_min_rto_ms[own] = metrics.pop("rto_min")
@@ -140,21 +143,14 @@ class _Interface:
 
     def _by_gateways(self) -> list[Route]:
         """The routes by gateways, whose Ethernet addresses join the neighbours."""
-        # Imported here, because what a run without routers imports decides its bytes.
-        from outcast.emulation.network import routers
-
-        gateways = routers.neighbours_of(self._plan, self._host)
+        gateways = _gateways_of(self._plan, self._host)
         for subnet in self._subnets:
             subnet.neighbours.update(
                 {ip: mac for ip, mac in gateways.items() if _are_alike(ip, subnet.address)}
             )
-        return list(routers.routes_of(self._plan, self._host))
+        return _routes_of(self._plan, self._host)
 
-    def set_up(self, kernel: rtnetlink.Kernel) -> None:
-        """Gives it its addresses, routes and neighbours. Raises RunError."""
-        kernel.do(list(self._requests()))
-
-    def _requests(self) -> Iterator[rtnetlink.Request]:
+    def requests(self) -> Iterator[rtnetlink.Request]:
         # The kernel uses a minimum RTO only if the metric is locked (net/tcp.h, tcp_rto_min).
         # ip-route(8) locks it silently.
         metrics = {**self.metrics, "lock": _RTO_MIN_LOCK}
@@ -185,14 +181,8 @@ class _Interface:
                 if _are_alike(route.network, own):
                     self._check_route(kernel, route.network, route.prefix_length)
             known = kernel.neighbours(self._index, rtnetlink.family_of(own))
-            for address, mac in neighbours.items():
-                if known.get(address) != mac:
-                    where = f"ARP entry of {address}"
-                    raise ReadBackError(self._host, where, mac, known.get(address))
-        if self._routes:
-            from outcast.emulation.network import routers
-
-            routers.check_gateways(kernel, self._host, self._routes, self._table)
+            _check_neighbours(self._host, neighbours, known)
+        check_gateways(kernel, self._host, self._routes, self._table)
 
     def _check_route(self, kernel: rtnetlink.Kernel, network: str, prefix_length: int) -> None:
         metrics = kernel.route_metrics(network, prefix_length, self._table)
@@ -205,8 +195,7 @@ class _Interface:
 
 
 def _are_alike(address: str, other: str) -> bool:
-    """Whether two addresses are of one family."""
-    return (":" in address) == (":" in other)
+    return rtnetlink.family_of(address) == rtnetlink.family_of(other)
 
 
 def _network_of(plan: Plan, address: str) -> tuple[str, int]:
@@ -218,12 +207,10 @@ def _network_of(plan: Plan, address: str) -> tuple[str, int]:
 
 
 def _neighbours(plan: Plan, family: Family, hosts: Collection[str]) -> dict[str, str]:
-    """The MAC address of each host by its address."""
     return {addresses.of(plan.graph, host, family): plan.mac(host) for host in hosts}
 
 
 def _with_dots(sysctls: Mapping[str, str]) -> dict[str, str]:
-    """The same values under the names that sysctl(8) prints."""
     return {name.replace("/", "."): value for name, value in sysctls.items()}
 
 
@@ -243,7 +230,7 @@ address's group (RFC 3810) it repeats within a tick, before there is a switch (i
 
 @cache
 def _tick_ms() -> str:
-    """The kernel's tick, but 1 ms at least, because it shows times as whole ticks."""
+    """The kernel's tick, but 1 ms at least: the kernel shows times as whole ticks."""
     return str(max(1, 1000 // (transport.kernel_hz() or 1000)))
 
 
@@ -252,17 +239,13 @@ def set_families(node: str, ports: Collection[str], families: Collection[Family]
 
     Raises FeatureMissingError: it is requested, and the kernel has none.
     """
-    if "ipv6" in families:
-        _enable_ipv6(node, ports)
-    else:
+    if "ipv6" not in families:
         disable_ipv6(node)
-
-
-def _enable_ipv6(node: str, ports: Collection[str]) -> None:
+        return
     transport.require_ipv6()
     for scope in ("all", "lo"):
         transport.write_sysctl(f"ipv6/conf/{scope}/disable_ipv6", "0", node)
-    # Packets may come in by an interface that is made later, as a card's.
+    # Packets may come in by an interface that is made later, such as a card's.
     settings = _IPV6_SETTINGS | {"mldv2_unsolicited_report_interval": _tick_ms()}
     for scope in ("default", *ports):
         for name, value in settings.items():
@@ -274,3 +257,108 @@ def disable_ipv6(where: str) -> None:
     for scope in ("all", "default"):
         if transport.read_sysctl(f"ipv6/conf/{scope}/disable_ipv6"):
             transport.write_sysctl(f"ipv6/conf/{scope}/disable_ipv6", "1", where)
+
+
+_FORWARDING = {"ipv4": "ipv4/ip_forward", "ipv6": "ipv6/conf/all/forwarding"}
+_PER_PORT = {"rp_filter": "0", "send_redirects": "0"}
+"""A packet may come by another port than the way back leaves by (ip-sysctl.rst)."""
+
+
+def _routes_of(plan: Plan, node: str) -> list[Route]:
+    """The routes by gateways of a host or router, for each family of the hosts' addresses."""
+    return [
+        subnets.ipv6_of(route) if family == "ipv6" else route
+        for route in plan.subnets.routes(node)
+        for family in plan.families
+    ]
+
+
+def _gateways_of(plan: Plan, node: str) -> dict[str, str]:
+    """The MAC address of each router in a node's subnets, by the router's addresses."""
+    return {
+        addresses.ipv6_of(ip) if family == "ipv6" else ip: mac
+        for ip, mac in plan.subnets.neighbours(node).items()
+        for family in plan.families
+    }
+
+
+def configure_router(plan: Plan, router: str, netns: int | None) -> None:
+    """Gives a router addresses, neighbours and routes, and makes it forward.
+
+    Raises ReadBackError: the kernel shows something else than requested.
+    """
+    ports = {plan.port(router, node): (router, node) for node in plan.graph.adj[router]}
+    known = _gateways_of(plan, router)
+    for host in plan.subnets.hosts(router):
+        known |= dict.fromkeys(plan.addresses(host), plan.mac(host))
+    with entered(netns), rtnetlink.Kernel() as kernel:
+        for name, value in _settings(plan, ports).items():
+            transport.write_sysctl(name, value, router)
+        own = {}
+        requests = []
+        for port, ends in ports.items():
+            ip, index = plan.subnets.ip(*ends), socket.if_nametoindex(port)
+            for family in plan.families:
+                address = addresses.ipv6_of(ip) if family == "ipv6" else ip
+                bits = plan.subnets.prefix_length
+                bits += addresses.PREFIX_BITS if family == "ipv6" else 0
+                requests.append(rtnetlink.add_address(index, address, bits))
+                own[address] = (index, bits)
+        index_of = {address: _index(address, own) for address in known}
+        requests += [
+            rtnetlink.replace_neighbour(index_of[address], address, mac)
+            for address, mac in known.items()
+        ]
+        routes = _routes_of(plan, router)
+        for route in routes:
+            index, to = _index(route.gateway, own), (route.network, route.prefix_length)
+            source = next(
+                a for a, (i, _) in own.items() if i == index and _are_alike(a, route.gateway)
+            )
+            requests.append(rtnetlink.replace_route(index, *to, source, {}, gateway=route.gateway))
+        kernel.do(requests)
+        check_gateways(kernel, router, routes)
+        for index in sorted(set(index_of.values())):
+            shown = {
+                **kernel.neighbours(index, socket.AF_INET),
+                **kernel.neighbours(index, socket.AF_INET6),
+            }
+            here = {address: mac for address, mac in known.items() if index_of[address] == index}
+            _check_neighbours(router, here, shown)
+
+
+def _check_neighbours(node: str, requested: Mapping[str, str], shown: Mapping[str, str]) -> None:
+    for address, mac in requested.items():
+        if shown.get(address) != mac:
+            raise ReadBackError(node, f"ARP entry of {address}", mac, shown.get(address))
+
+
+def _settings(plan: Plan, ports: Iterable[str]) -> dict[str, str]:
+    settings = {
+        f"ipv4/conf/{scope}/{name}": value
+        for scope in ("all", "default", *ports)
+        for name, value in _PER_PORT.items()
+    }
+    return settings | {_FORWARDING[family]: "1" for family in plan.families}
+
+
+def _index(address: str, own: Mapping[str, tuple[int, int]]) -> int:
+    """The interface in whose subnet an address is."""
+    return next(
+        index
+        for mine, (index, bits) in own.items()
+        if ip_address(address) in ip_interface(f"{mine}/{bits}").network
+    )
+
+
+def check_gateways(
+    kernel: rtnetlink.Kernel, node: str, routes: Iterable[Route], table: int = rtnetlink.TABLE_MAIN
+) -> None:
+    """Raises ReadBackError where a route by a gateway is not there."""
+    gateways = cache(kernel.gateways)
+    for route in routes:
+        family = rtnetlink.family_of(route.network)
+        effective = gateways(family).get((route.network, route.prefix_length, table))
+        if effective != route.gateway:
+            where = f"gateway to {route.network}/{route.prefix_length}"
+            raise ReadBackError(node, where, route.gateway, effective)

@@ -148,10 +148,7 @@ class Network:
         )
         for place, router in zip(self.places[1:], self.plan.routers, strict=True):
             wait_until(place.kernel.are_up, f"the links of {router}", UP_DEADLINE_S, pause_s=0.05)
-            # Imported here, because what a run without routers imports decides its bytes.
-            from outcast.emulation.network import routers
-
-            routers.configure(self.plan, router, place.netns)
+            hosts.configure_router(self.plan, router, place.netns)
         return settings
 
     def place(self, node: str) -> int | None:
@@ -159,9 +156,10 @@ class Network:
         return None if node in self.plan.switches else self.netns(node)
 
     def _bring_up(self, router: str) -> None:
-        """Brings up a router's ports. They get addresses when both ends of every link are up,
+        """Brings up a router's ports.
 
-        because IPv6 reports its groups again when a carrier comes.
+        They get addresses once both ends of every link are up, because IPv6 reports its groups
+        again when a carrier comes.
         """
         netns = self.netns(router)
         ports = [self.plan.port(router, node) for node in self.plan.graph.adj[router]]

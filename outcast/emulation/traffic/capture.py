@@ -17,7 +17,7 @@ from outcast.experiment.engine import EngineName, properties
 from outcast.records.counters import CaptureRecord
 
 if TYPE_CHECKING:
-    from outcast.emulation.network.lost import LostPackets
+    from outcast.emulation.network.lossy_links import LostPackets
     from outcast.experiment.parts import Family
 
 SNAPLEN_BYTES = 128
