@@ -38,16 +38,31 @@ INTERRUPTED = 0x10
 """NLM_F_DUMP_INTR: what is dumped has changed meanwhile, so something may be missing."""
 ERROR, DONE = 2, 3
 """The types of the messages that end an answer: struct nlmsgerr, or the last of a dump."""
-_TCA_KIND, _TCA_OPTIONS = 1, 2
+TCA_KIND, TCA_OPTIONS = 1, 2
+_TC_MESSAGE = struct.Struct("=BxxxiIII")
+"""Struct tcmsg (rtnetlink(7)): family, interface, handle, parent, info."""
 INGRESS = 0xFFFF0000
 """The handle of an ingress qdisc; filters of it have it as their parent."""
-_ETH_P_ALL = 3
-_TCA_MATCHALL_ACT = 2
+ETH_P_ALL = 3
+TCA_MATCHALL_ACT = 2
 
 
 def encode(kind: int, value: bytes) -> bytes:
     """An attribute of the type `kind`, padded to a multiple of 4 bytes."""
     return struct.pack("=HH", _HEADER_BYTES + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def encode_number(kind: int, value: int, form: str = "I") -> bytes:
+    """An attribute with a number, of 32 bits unless `form` says otherwise (struct)."""
+    return encode(kind, struct.pack(f"={form}", value))
+
+
+def encode_text(kind: int, text: str) -> bytes:
+    return encode(kind, text.encode() + b"\0")
+
+
+def nest(kind: int, *attributes: bytes) -> bytes:
+    return encode(kind | NESTED, b"".join(attributes))
 
 
 def raw_bytes(decoded: Any) -> bytes:
@@ -72,7 +87,6 @@ def attributes(raw: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def attribute(raw: bytes, kind: int) -> bytes | None:
-    """The value of the first attribute of the type `kind`; None where it is missing."""
     return next((value for present, value in attributes(raw) if present == kind), None)
 
 
@@ -87,15 +101,11 @@ def handle(major: int, minor: int = 0) -> int:
 
 
 def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
-    """A netlink message with its header (netlink(7)), as a request to the kernel."""
     return _HEADER.pack(_HEADER.size + len(body), kind, flags, sequence, 0) + body
 
 
 class Answer(NamedTuple):
-    """A netlink message from the kernel.
-
-    `body` is what follows its header.
-    """
+    """A netlink message from the kernel; `body` follows its header."""
 
     kind: int
     flags: int
@@ -123,30 +133,28 @@ def refusal(answer: bytes) -> int | None:
 
 
 def traffic_control(interface: int, major: int, minor: int = 0, parent: int = 0) -> bytes:
-    """Struct tcmsg (rtnetlink(7)): which qdisc or class of an interface, by its handle."""
-    return struct.pack("=BxxxiIII", 0, interface, handle(major, minor), parent, 0)
+    """The head of a request on a qdisc or class of an interface, by its handle."""
+    return _TC_MESSAGE.pack(0, interface, handle(major, minor), parent, 0)
 
 
 def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options: bytes) -> None:
     """Sets up a qdisc at an interface of the calling thread's network namespace.
 
-    A qdisc that stands there already is replaced.
-
     Args:
-        interface: the interface's name.
+        interface: its name. A qdisc that stands there already is replaced.
         kind: the qdisc's name in the kernel.
         parent: the handle of the class that it goes into, or ROOT.
-        major: the major number of the qdisc's own handle.
+        major: of the qdisc's own handle.
         options: the value of TCA_OPTIONS; where it is empty, the qdisc has its defaults.
 
     Raises OSError: the kernel refused, or there is no such interface.
     """
     body = traffic_control(socket.if_nametoindex(interface), major, parent=parent)
-    body += encode(_TCA_KIND, kind.encode() + b"\0")
+    body += encode_text(TCA_KIND, kind)
     if options:
         # Qdiscs that are newer than Linux 5.2 require the flag (nla_parse_nested in
         # net/netlink.h). Older ones ignore it.
-        body += encode(_TCA_OPTIONS | NESTED, options)
+        body += nest(TCA_OPTIONS, options)
     _request(RTM_NEWQDISC, body)
 
 
@@ -156,12 +164,12 @@ def add_matchall(interface: str, actions: Sequence[bytes]) -> None:
     Raises OSError: the kernel refused, or there is no such interface.
     """
     # A filter has its priority and its protocol in place of flags. Those of lost packets go first.
-    every_protocol = 1 << 31 | socket.htons(_ETH_P_ALL)
+    every_protocol = 1 << 31 | socket.htons(ETH_P_ALL)
     index = socket.if_nametoindex(interface)
-    listed = [encode(number | NESTED, action) for number, action in enumerate(actions, 1)]
-    body = struct.pack("=BxxxiIII", 0, index, 0, INGRESS, every_protocol)
-    body += encode(_TCA_KIND, b"matchall\0")
-    body += encode(_TCA_OPTIONS | NESTED, encode(_TCA_MATCHALL_ACT | NESTED, b"".join(listed)))
+    listed = [nest(number, action) for number, action in enumerate(actions, 1)]
+    body = _TC_MESSAGE.pack(0, index, 0, INGRESS, every_protocol)
+    body += encode_text(TCA_KIND, "matchall")
+    body += nest(TCA_OPTIONS, nest(TCA_MATCHALL_ACT, *listed))
     _request(RTM_NEWTFILTER, body)
 
 
@@ -175,7 +183,6 @@ def _request(kind: int, body: bytes) -> None:
 
 
 def main() -> int:
-    """Runs the command that the module describes; returns its exit status."""
     interface, kind, options = sys.argv[1:]
     try:
         replace_qdisc(interface, kind, parent=ROOT, major=1, options=bytes.fromhex(options))

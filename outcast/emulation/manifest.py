@@ -11,12 +11,12 @@ import mininet.net
 
 from controllers.entries import HASH_FIELDS
 from outcast import __version__
-from outcast.emulation import queues
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.kernel import counters as links
 from outcast.emulation.network import transport
 from outcast.emulation.network.multipath import Subflows
 from outcast.emulation.part import Context, Record, as_record
+from outcast.emulation.queues import qdiscs
 from outcast.errors import ReadBackError
 from outcast.experiment import Experiment
 from outcast.experiment.engine import Kernel, argument
@@ -151,7 +151,7 @@ def bottlenecks(experiment: Experiment, plan: Plan) -> list[BottleneckRecord]:
             egress=bottleneck.egress,
             ingress=list(bottleneck.ingress),
             destinations=list(bottleneck.destinations),
-            queue=queues.record(ports.switch_queue(experiment, plan, bottleneck.egress)),
+            queue=qdiscs.record(ports.switch_queue(experiment, plan, bottleneck.egress)),
             routed=bottleneck.switch in plan.routers,
         )
         for bottleneck in (plan.bottleneck, *plan.others)

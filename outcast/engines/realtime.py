@@ -20,10 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from outcast.emulation import queues
 from outcast.emulation.commands import leave_working_folder, python_module
 from outcast.emulation.network import forwarding, interrupt_moderation, multipath, transport
 from outcast.emulation.network.openvswitch import has_kernel_module
+from outcast.emulation.queues import qdiscs
 from outcast.engines import (
     INSIDE,
     EventReader,
@@ -141,7 +141,7 @@ class RealtimeEngine:
                 lacking.note(multipath.require)
         known = kinds & set(doctor.QDISCS)
         lacking.note(
-            queues.require_kinds,
+            qdiscs.require_kinds,
             known,
             doctor.probe_qdiscs(known),
             lambda kind: why(modules.qdisc(kind)),
@@ -185,9 +185,9 @@ def _qdiscs(experiment: Experiment, plan: Plan) -> set[str]:
     """The kernel's qdiscs that the ports and the links of a plan need."""
     needed = {"netem"} if plan.wires or plan.host_noise.interrupts is not None else set()
     for port in plan.switch_ports():
-        needed |= queues.kinds(ports.switch_queue(experiment, plan, port))
+        needed |= qdiscs.kinds(ports.switch_queue(experiment, plan, port))
     for host in plan.hosts:
-        needed |= queues.kinds(ports.host_queue(experiment, plan, host))
+        needed |= qdiscs.kinds(ports.host_queue(experiment, plan, host))
     return needed
 
 

@@ -14,10 +14,11 @@ import pytest
 
 from outcast import experiment, netlink
 from outcast.analysis.join.join import JoinOptions, Verdict
-from outcast.emulation import queues, senders
+from outcast.emulation import senders
 from outcast.emulation.generator import loop
 from outcast.emulation.generator.tasks import tasks
 from outcast.emulation.kernel import rtnetlink, sockets
+from outcast.emulation.queues import port_checks, qdiscs
 from outcast.emulation.traffic import iperf
 from outcast.errors import ReadBackError
 from outcast.experiment.queues import KINDS, WITH_CLASSES
@@ -57,7 +58,7 @@ def test_each_class_has_a_queue_of_its_own(monkeypatch):
         asked.append((kind, parent, major, options))
 
     monkeypatch.setattr(rtnetlink, "replace_qdisc", replaced)
-    queues.set_by_netlink(port_queue(DRR))
+    qdiscs.set_by_netlink(port_queue(DRR))
     limit = struct.pack("=I", 10_240)
     assert asked == [("bfifo", 0x30001, 0x11, limit), ("bfifo", 0x30002, 0x12, limit)]
 
@@ -139,7 +140,7 @@ def kernel(monkeypatch) -> Any:
 def test_settings_in_effect_are_read_back(kernel):
     shaper = Shown(handle=0x20001, TCA_OPTIONS="")
     kernel([shaper, *of_drr(3000, 1514)], [TABLE, *both(8, 1), every(2)])
-    assert queues.read_classes(port_queue(DRR)) == {
+    assert port_checks.read_classes(port_queue(DRR)) == {
         "fast quantum_bytes": 3000,
         "slow quantum_bytes": 1514,
         "fast dscp": "8",
@@ -153,12 +154,12 @@ def test_settings_in_effect_are_read_back(kernel):
         ],
         [*both(34, 2), every(1)],
     )
-    effective = queues.read_classes(port_queue(HTB))
+    effective = port_checks.read_classes(port_queue(HTB))
     assert effective["slow ceil_bps"] == 40_000_000
     assert effective["fast priority"] == 1
     kernel([Shown(handle=0x30001), Shown(handle=0x30002)], [*both(46, 1), *both(8, 1), every(2)])
-    assert queues.read_classes(port_queue(PRIO))["fast dscp"] == "8 46"
-    assert queues.read_classes(port_queue("{kind: tbf, limit: 16KB}")) == {}
+    assert port_checks.read_classes(port_queue(PRIO))["fast dscp"] == "8 46"
+    assert port_checks.read_classes(port_queue("{kind: tbf, limit: 16KB}")) == {}
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_settings_in_effect_are_read_back(kernel):
 def test_a_difference_ends_the_run(kernel, quanta, shown, what):
     kernel(of_drr(*quanta), shown)
     with pytest.raises(ReadBackError, match=f"s1-eth1: {what}"):
-        queues.read_classes(port_queue(DRR))
+        port_checks.read_classes(port_queue(DRR))
 
 
 def test_a_slow_oscillator_takes_no_rate_away_from_what_htb_promises():

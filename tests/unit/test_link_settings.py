@@ -14,11 +14,10 @@ from pyroute2 import iproute
 
 from outcast import netlink
 from outcast.analysis.port_analysis import elsewhere
-from outcast.emulation import queues
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.kernel import counters, rtnetlink
 from outcast.emulation.network import lossy_links
-from outcast.emulation.queues import netem, reconfigure
+from outcast.emulation.queues import netem, qdiscs, reconfigure
 from outcast.engines import realtime
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, Link, links, load
@@ -107,7 +106,7 @@ def test_a_jumbo_frame_passes_every_shaper_and_is_counted_as_a_full_frame():
         assert port.frame_bytes == 9014
         assert port.queue.burst_bytes == 9014 + 133
         ports.require_fits(port)
-    assert queues.record(ports.switch_queue(whole, plan, "s1-eth1")).frame_bytes == 9014
+    assert qdiscs.record(ports.switch_queue(whole, plan, "s1-eth1")).frame_bytes == 9014
     # Half a frame of 9014 B takes 36 us, which is more than the delay.
     assert plan.links["s1", "s2"].jitter_ns == 25_000
     enough = resolved("links.mtu=9000", "queue={kind: tbf, limit: 64KB, burst: 20KB}")
@@ -154,11 +153,11 @@ def test_each_direction_loses_by_a_generator_of_its_own():
 
 
 def test_netem_is_told_the_loss_and_its_seed_and_shows_them():
-    told = [netem.options(loss=netem.Loss(0.01, 12_345)), netem.options()]
-    assert netem.shown_loss(told[0]) == (42_949_673, 12_345)
+    lossy = netem.Shown(netem.options(loss=netem.Loss(0.01, 12_345)))
+    assert (lossy.loss, lossy.seed) == (42_949_673, 12_345)
     # A kernel before Linux 6.6 shows no seed.
-    assert netem.shown_loss(told[1]) == (0, None)
-    assert netlink.attribute(told[1][24:], netem.PRNG_SEED) is None
+    none = netem.Shown(netem.options())
+    assert (none.loss, none.seed) == (0, None)
 
 
 FAULTS = {
@@ -469,8 +468,8 @@ def test_the_kernel_is_told_another_loss_and_asked_for_it():
     request, question = reconfigure.loss_requests(7, netem.Loss(0.2, 99))
     told = netlink.attribute(request[36:], 2)
     assert told is not None
-    assert netem.shown_loss(told) == (858_993_459, 99)
-    assert netem.shown_loss(reconfigure.shown_options(request))[0] == 858_993_459
+    assert (netem.Shown(told).loss, netem.Shown(told).seed) == (858_993_459, 99)
+    assert reconfigure.shown_options(request) == told
     assert len(question) == 36
 
 

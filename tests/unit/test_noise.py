@@ -8,10 +8,9 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import netlink
-from outcast.emulation import queues
 from outcast.emulation.kernel import counters, rtnetlink
 from outcast.emulation.network import interrupt_moderation
-from outcast.emulation.queues import netem
+from outcast.emulation.queues import netem, qdiscs
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment, load
 from outcast.experiment.noise import NEVER, PROFILES
@@ -132,23 +131,20 @@ def test_a_senders_time_stands_between_the_delay_and_the_shaper(monkeypatch):
         parents[kind] = (parent, major)
 
     monkeypatch.setattr(rtnetlink, "replace_qdisc", replace)
-    queues.set_shaper(host)
+    qdiscs.set_shaper(host)
     assert parents == {"tbf": (0x90001, 2)}
-    assert "netem" in queues.kinds(host)
+    assert "netem" in qdiscs.kinds(host)
     # No switch has it, and without a delay it is the root.
     assert switch_queue(whole, make_plan(whole), "s1-eth1").sender is None
 
 
 def test_slots_are_told_to_netem_and_read_back():
     raw = netem.options(delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, slot=SLOT)
-    assert netem.shown_slot(raw) == SLOT
+    assert netem.Shown(raw).slot == SLOT
     # What else could end a slot is no slot of ours.
     limited = raw.replace(struct.pack("=qqi", 50_000, 250_000, 0), struct.pack("=qqi", 1, 2, 3))
-    assert netem.shown_slot(limited) is None
-    assert (
-        netem.shown_slot(netem.options(delay_ns=1, jitter_ns=0, limit_packets=9, in_order=True))
-        is None
-    )
+    assert netem.Shown(limited).slot is None
+    assert netem.Shown(netem.options(delay_ns=1, in_order=True)).slot is None
 
 
 def test_cards_that_count_from_their_last_interrupt_are_in_the_plan():

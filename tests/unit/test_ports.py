@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment
-from outcast.emulation import queues
+from outcast.emulation.queues import qdiscs
 from outcast.errors import ConfigError
 from outcast.experiment import Link
 from outcast.plan import ports
@@ -117,7 +117,7 @@ def test_a_paced_senders_port_has_fq_and_no_other():
     plan = make_plan(loaded)
     paced = {flow.src for flow in plan.flows if flow.group == 0}
     for host in plan.hosts:
-        lines = queues.commands(ports.host_queue(loaded, plan, host))
+        lines = qdiscs.commands(ports.host_queue(loaded, plan, host))
         # A drop-tail queue needs no tc.
         assert len(lines) == (host in paced)
         if host in paced:

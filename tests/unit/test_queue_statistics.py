@@ -2,10 +2,10 @@ import struct
 
 import pytest
 
-from outcast.emulation import queues
 from outcast.errors import ReadBackError
 from outcast.experiment.queues import KINDS
 from outcast.netlink import encode as attribute
+from outcast.records import queue_statistics
 from outcast.records.queue_statistics import decode
 from tests.fakes import Shown
 
@@ -26,7 +26,7 @@ def words(*values: int) -> bytes:
 
 def test_a_drop_below_the_shaper_counts_once():
     shown = [qdisc(2, "tbf", 9), qdisc(3, "red", 8, words(5, 3, 0, 7).hex(":"))]
-    assert queues.statistics(shown) == {
+    assert queue_statistics.statistics(shown) == {
         "backlog_bytes": 5,
         "backlog_packets": 6,
         "drops": 9,
@@ -40,7 +40,7 @@ def test_a_drop_below_the_shaper_counts_once():
 def test_a_port_without_our_qdiscs_is_named():
     for there, lacking in ((qdisc(2, "tbf", 0), "3:"), (qdisc(3, "bfifo", 0), "2:")):
         with pytest.raises(ReadBackError, match=f"requested {lacking}"):
-            queues.statistics([there])
+            queue_statistics.statistics([there])
 
 
 CODEL = words(1, 2, 3, 4, 5, 6, 40, 8, 2)

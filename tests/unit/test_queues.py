@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from outcast import experiment, netlink
-from outcast.emulation import queues
 from outcast.emulation.kernel import rtnetlink
-from outcast.emulation.queues import netem, port_queues, qdiscs
+from outcast.emulation.queues import netem, port_checks, port_queues, qdiscs
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment.queues.base import TICK_NS, Qdisc
 from outcast.netlink import encode as attribute
@@ -89,10 +88,10 @@ peak rate of 2^60 B/s, whose burst is a frame, cuts units of several segments.""
 
 def test_a_tbf_and_a_drop_tail_queue_need_no_tc(asked):
     wanted = port_queue("{kind: tbf, limit: 16KB}")
-    assert queues.commands(wanted) == []
-    queues.set_delay(wanted)
-    queues.set_shaper(wanted)
-    queues.set_by_netlink(wanted)
+    assert qdiscs.commands(wanted) == []
+    qdiscs.set_delay(wanted)
+    qdiscs.set_shaper(wanted)
+    qdiscs.set_by_netlink(wanted)
     assert asked == [
         ("tbf", netlink.ROOT, 2, TBF_OF_TC),
         ("bfifo", 0x20001, 3, (16384).to_bytes(4, "little").hex()),
@@ -114,11 +113,11 @@ def test_a_unit_of_several_segments_is_cut_at_a_frame(burst, cut_at_bytes):
 
 def test_a_delay_stands_above_the_shaper(asked):
     wanted = port_queue("{kind: tbf, limit: 16KB}", delay="5us")
-    queues.set_delay(wanted)
-    queues.set_shaper(wanted)
+    qdiscs.set_delay(wanted)
+    qdiscs.set_shaper(wanted)
     assert [request[:3] for request in asked] == [("netem", netlink.ROOT, 1), ("tbf", 0x10001, 2)]
     del asked[:]
-    queues.set_shaper(port_queue("{kind: htb, limit: 16KB}"))
+    qdiscs.set_shaper(port_queue("{kind: htb, limit: 16KB}"))
     assert asked == []
 
 
@@ -132,7 +131,7 @@ def test_a_queue_can_be_at_the_bottleneck_only():
 
 
 def test_what_the_kernel_shows_is_returned():
-    effective = queues.read_back(port_queue("{kind: tbf, limit: 16KB}"), [tbf(), bfifo(16384)])
+    effective = port_checks.read_back(port_queue("{kind: tbf, limit: 16KB}"), [tbf(), bfifo(16384)])
     shown = {"rate_bps": 10**8, "limit_bytes": 16384, "burst_bytes": 1600}
     assert shown.items() <= effective.items()
 
@@ -155,7 +154,7 @@ def test_what_the_kernel_shows_is_returned():
 )
 def test_any_other_setting_stops_the_run(shown, setting):
     with pytest.raises(ReadBackError, match=setting):
-        queues.read_back(port_queue("{kind: tbf, limit: 16KB}"), shown)
+        port_checks.read_back(port_queue("{kind: tbf, limit: 16KB}"), shown)
 
 
 def numbers(*pairs: tuple[int, int]) -> str:
@@ -172,11 +171,13 @@ def red_options(flags: int, weight_exponent: int = 9) -> str:
 
 def test_red_is_read_from_its_raw_attributes():
     wanted = port_queue("{kind: red, limit: 64KB}")
-    assert queues.read_back(wanted, [tbf(), qdisc(3, "red", red_options(0))])["min_bytes"] == 7570
+    assert (
+        port_checks.read_back(wanted, [tbf(), qdisc(3, "red", red_options(0))])["min_bytes"] == 7570
+    )
     with pytest.raises(ReadBackError, match="ecn"):
-        queues.read_back(wanted, [tbf(), qdisc(3, "red", red_options(1))])
+        port_checks.read_back(wanted, [tbf(), qdisc(3, "red", red_options(1))])
     with pytest.raises(ReadBackError, match="weight"):
-        queues.read_back(wanted, [tbf(), qdisc(3, "red", red_options(0, 5))])
+        port_checks.read_back(wanted, [tbf(), qdisc(3, "red", red_options(0, 5))])
 
 
 def marking_options(threshold: int, flags: int = 9) -> str:
@@ -186,9 +187,11 @@ def marking_options(threshold: int, flags: int = 9) -> str:
 
 def test_the_marking_threshold_is_read_back_with_what_it_does_not_drop():
     wanted = port_queue("{kind: ecn_threshold, limit: 60 packets, threshold: 12 packets}")
-    assert queues.kinds(wanted) == {"tbf", "red", "pfifo"}
+    assert qdiscs.kinds(wanted) == {"tbf", "red", "pfifo"}
     held = qdisc(4, "pfifo", "3c:00:00:00")
-    effective = queues.read_back(wanted, [tbf(), qdisc(3, "red", marking_options(18168)), held])
+    effective = port_checks.read_back(
+        wanted, [tbf(), qdisc(3, "red", marking_options(18168)), held]
+    )
     assert effective["threshold_bytes"] == 12 * 1514
     assert effective["limit_packets"] == 60
     for options, setting in (
@@ -197,25 +200,25 @@ def test_the_marking_threshold_is_read_back_with_what_it_does_not_drop():
         (marking_options(18168, 8), "ecn"),
     ):
         with pytest.raises(ReadBackError, match=setting):
-            queues.read_back(wanted, [tbf(), qdisc(3, "red", options), held])
+            port_checks.read_back(wanted, [tbf(), qdisc(3, "red", options), held])
 
 
 def test_dualpi2_is_not_for_tc_and_named_where_the_kernel_lacks_it():
     wanted = port_queue("{kind: dualpi2, limit: 100 packets, coupling: 3, l4s: any_ect}")
-    assert queues.commands(wanted) == []
+    assert qdiscs.commands(wanted) == []
     ((kind, options, _),) = wanted.queue.tc()
     assert kind == "dualpi2"
     assert isinstance(options, bytes)
     told = netlink.numbers(options)
     assert (told[1], told[5], told[6], told[10], told[14]) == (100, 41, 819, 3, 3)
     with pytest.raises(FeatureMissingError, match="no qdisc dualpi2; the virtual engine's"):
-        queues.require_kinds(queues.kinds(wanted), {"tbf": True, "dualpi2": False})
+        qdiscs.require_kinds(qdiscs.kinds(wanted), {"tbf": True, "dualpi2": False})
 
 
 def test_sfqs_flows_and_depth_are_recorded():
     wanted = port_queue("{kind: sfq, limit: 20 packets}")
     options = struct.pack("=IiIIIII", 1514, 0, 20, 4, 4, 127, 0).hex(":")
-    effective = queues.read_back(wanted, [tbf(), qdisc(3, "sfq", options)])
+    effective = port_checks.read_back(wanted, [tbf(), qdisc(3, "sfq", options)])
     assert (effective["flows"], effective["depth_packets"]) == (4, 127)
 
 
@@ -239,23 +242,23 @@ def test_netems_times_are_read_from_its_raw_attributes():
         return qdisc(1, "netem", (bytes(24) + shown).hex(":"))
 
     wanted = port_queue("{kind: tbf, limit: 16KB}", delay="5us")
-    assert queues.read_back(wanted, [delay(5000), tbf(), bfifo(16384)])["delay_ns"] == 5000
+    assert port_checks.read_back(wanted, [delay(5000), tbf(), bfifo(16384)])["delay_ns"] == 5000
     with pytest.raises(ReadBackError, match="delay_ns: requested 5000, the kernel shows 4992"):
-        queues.read_back(wanted, [delay(4992), tbf(), bfifo(16384)])
+        port_checks.read_back(wanted, [delay(4992), tbf(), bfifo(16384)])
     jittery = replace(port_queue("{kind: tbf, limit: 16KB}", delay="5us"), jitter_ns=1000)
     in_order = delay(5000, {netem.JITTER64: 1000, netem.RATE64: netem.IN_ORDER_RATE})
-    shown = queues.read_back(jittery, [in_order, tbf(), bfifo(16384)])
+    shown = port_checks.read_back(jittery, [in_order, tbf(), bfifo(16384)])
     assert (shown["jitter_ns"], shown["packets keep their order"]) == (1000, True)
     seeded = replace(jittery, jitter_seed=7)
     for seed, is_ours in ((7, True), (8, False)):
         numbers = {netem.JITTER64: 1000, netem.RATE64: netem.IN_ORDER_RATE, netem.PRNG_SEED: seed}
         shown = [delay(5000, numbers), tbf(), bfifo(16384)]
         with nullcontext() if is_ours else pytest.raises(ReadBackError, match="jitter is seeded"):
-            assert queues.read_back(seeded, shown)["jitter is seeded"]
+            assert port_checks.read_back(seeded, shown)["jitter is seeded"]
     for rate in ({}, {netem.RATE64: 10**9}):
         overtaking = delay(5000, {netem.JITTER64: 1000, **rate})
         with pytest.raises(ReadBackError, match="keep their order: requested True"):
-            queues.read_back(jittery, [overtaking, tbf(), bfifo(16384)])
+            port_checks.read_back(jittery, [overtaking, tbf(), bfifo(16384)])
 
 
 def test_behind_a_cable_each_qdisc_stands_in_its_place():
@@ -269,10 +272,10 @@ def test_behind_a_cable_each_qdisc_stands_in_its_place():
         delay["parent"] = (CABLE_HANDLE << 16) + delay_at
         return [qdisc(CABLE_HANDLE, "cable", None), shaper, delay, bfifo(16384)]
 
-    assert queues.read_back(wanted, shown(1, 2))["delay_ns"] == 5000
+    assert port_checks.read_back(wanted, shown(1, 2))["delay_ns"] == 5000
     for places in ((2, 1), (1, 1), (2, 2)):
         with pytest.raises(ReadBackError, match="parent of"):
-            queues.read_back(wanted, shown(*places))
+            port_checks.read_back(wanted, shown(*places))
 
 
 def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames():
@@ -294,9 +297,9 @@ def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames()
         ]
 
     wanted = port_queue("{kind: htb, limit: 11 packets}", rate="1gbit")
-    assert queues.read_back(wanted, htb(1496))["burst_bytes"] == 1496
+    assert port_checks.read_back(wanted, htb(1496))["burst_bytes"] == 1496
     with pytest.raises(ReadBackError, match="burst_bytes"):
-        queues.read_back(wanted, htb(1200))
+        port_checks.read_back(wanted, htb(1200))
     for parameter, value, setting in (
         ("ceil", gigabit // 8 + 1, "ceil_bps"),
         ("ceil_overhead", 0, "ceil_overhead_bytes"),
@@ -305,12 +308,12 @@ def test_tcs_rounding_of_a_burst_is_accepted_unless_tbf_would_drop_full_frames()
         shown = htb(1496)
         shown[1].get_attr("TCA_OPTIONS").get_attr("TCA_HTB_PARMS")[parameter] = value
         with pytest.raises(ReadBackError, match=setting):
-            queues.read_back(wanted, shown)
+            port_checks.read_back(wanted, shown)
     with pytest.raises(ReadBackError, match="htb classes: requested 1, the kernel shows 2"):
-        queues.read_back(wanted, [*htb(1496), htb(1496)[1]])
+        port_checks.read_back(wanted, [*htb(1496), htb(1496)[1]])
     wanted = port_queue("{kind: tbf, limit: 16KB}", rate="1gbit")
     with pytest.raises(ReadBackError, match="below a full frame"):
-        queues.read_back(wanted, [tbf(gigabit, 1496), bfifo(16384)])
+        port_checks.read_back(wanted, [tbf(gigabit, 1496), bfifo(16384)])
 
 
 def test_a_kernel_whose_frames_take_no_time_is_told(tmp_path):

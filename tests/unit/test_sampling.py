@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from configs import find
 from outcast.emulation.commands import wait_until
-from outcast.emulation.kernel import sampling
+from outcast.emulation.kernel import rtnetlink, sampling
 from outcast.emulation.kernel.sampling import (
     NetlinkSocket,
     Question,
     Sampler,
     Series,
     answers,
-    queue_request,
     series_of,
     socket_request,
 )
@@ -154,7 +153,7 @@ def test_the_kernel_answers_for_a_real_socket_and_tells_of_none():
 
 
 def test_requests_are_laid_out_as_the_kernel_wants_them():
-    request = queue_request(3, 17, 2)
+    request = rtnetlink.queue_request(3, 17, 2)
     assert struct.unpack("=IHHII", request[:16]) == (36, 38, 9, 3, 0)
     assert struct.unpack("=BBHiIII", request[16:]) == (0, 0, 0, 17, 2 << 16, 0, 0)
 

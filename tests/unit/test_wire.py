@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outcast import experiment, netlink
-from outcast.emulation import queues
+from outcast.emulation.queues import qdiscs
 from outcast.emulation.queues.reconfigure import rate_request
 from outcast.errors import ConfigError
 from outcast.experiment.rate import FRAMINGS
@@ -42,7 +42,7 @@ def test_a_full_frames_time_at_a_gigabit(overhead, frame_ns):
     # 941 and 956 Mbps.
     assert round(1448 * 8e3 / frame_ns) == {"ethernet": 941, "none": 956}[overhead]
     port = ports.switch_queue(loaded, plan, "e0_0-eth1")
-    assert queues.record(port).framing == FRAMINGS[overhead]
+    assert qdiscs.record(port).framing == FRAMINGS[overhead]
     # The limit stays in bytes of frames.
     assert port.queue.tc() == (("bfifo", (16384).to_bytes(4, "little"), None),)
 

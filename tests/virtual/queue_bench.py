@@ -19,8 +19,9 @@ from typing import Any
 from pyroute2 import IPRoute
 
 from outcast import experiment
-from outcast.emulation import queues
+from outcast.emulation.queues import port_checks, qdiscs
 from outcast.plan import ports
+from outcast.records import queue_statistics
 
 FRAME_BYTES = 1514
 SO_RCVBUFFORCE, SO_TIMESTAMPNS, ETH_P_ALL = 33, 35, 3
@@ -51,22 +52,22 @@ def run(case: dict[str, Any], number: int, config: Path) -> dict[str, Any]:
             netlink.link("set", index=netlink.link_lookup(ifname=name)[0], state="up")
         queue = experiment.load(config, [f"queue={case['queue']}"]).queue
         wanted = ports.PortQueue(port, RATE_BPS, 0, 0, queue)
-        queues.set_shaper(wanted)
-        batch = "".join(f"{line}\n" for line in queues.commands(wanted))
+        qdiscs.set_shaper(wanted)
+        batch = "".join(f"{line}\n" for line in qdiscs.commands(wanted))
         subprocess.run(["tc", "-batch", "-"], input=batch, text=True, check=True)
-        queues.set_by_netlink(wanted)
+        qdiscs.set_by_netlink(wanted)
 
         def shown() -> list[Any]:
             qdiscs = [each for each in netlink.get_qdiscs() if each["index"] == index]
             return qdiscs + list(netlink.get_classes(index=index))
 
-        effective = queues.read_back(wanted, shown()) | queues.read_classes(wanted)
+        effective = port_checks.read_back(wanted, shown()) | port_checks.read_classes(wanted)
         sent, received = exchange(port, end, case["sends"])
         return {
             "name": case["name"],
             "effective": effective,
-            "statistics": queues.statistics(shown()),
-            "own": queues.own_counters(shown()),
+            "statistics": queue_statistics.statistics(shown()),
+            "own": queue_statistics.own_counters(shown()),
             "sent": sent,
             "received": received,
         }

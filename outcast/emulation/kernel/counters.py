@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from controllers.hashing import FiveTuple
-from outcast.emulation import queues
 from outcast.emulation.commands import entered
 from outcast.emulation.network.lossy_links import LostPackets
 from outcast.emulation.network.network import Network
@@ -19,6 +18,7 @@ from outcast.plan.model import Plan
 from outcast.plan.paths import subflow_ways
 from outcast.plan.probes import probe_ways
 from outcast.plan.round_trips import base_rtt_ns
+from outcast.records import queue_statistics
 from outcast.records.counters import (
     CaptureRecord,
     Cause,
@@ -268,8 +268,8 @@ def port_counters(network: Network, ports: Collection[str]) -> dict[str, dict[st
     messages = network.counted_by_queues(ports)
     return {
         port: {
-            **queues.counters(messages[port]),
-            "own": queues.own_counters(messages[port]),
+            **queue_statistics.counters(messages[port]),
+            "own": queue_statistics.own_counters(messages[port]),
             "rx_packets": interfaces[port]["rx_packets"],
             "tx_packets": interfaces[port]["tx_packets"],
         }

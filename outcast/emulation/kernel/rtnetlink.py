@@ -1,4 +1,4 @@
-"""Our own requests by rtnetlink(7): interfaces, addresses, routes, qdiscs, and their counters.
+"""Requests by rtnetlink(7): interfaces, addresses, routes, qdiscs, and their counters.
 
 pyroute2 runs an event loop for each request, and reads all of the kernel's answer. In a large
 network that was most of the set-up, so what every run needs of each host or port is read here.
@@ -25,7 +25,7 @@ from outcast.records.queue_statistics import Shown, read_message
 def replace_qdisc(
     interface: str, kind: str, *, parent: int = netlink.ROOT, major: int, options: bytes
 ) -> None:
-    """Calls `outcast.netlink.replace_qdisc`, which describes the arguments.
+    """As `outcast.netlink.replace_qdisc`, which describes the arguments.
 
     Raises:
         FeatureMissingError: the kernel has no such qdisc.
@@ -80,11 +80,7 @@ NDA_DST, NDA_LLADDR = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to the kernel.
-
-    Attributes:
-        flags: besides those of every request.
-    """
+    """A request to the kernel; `flags` are those besides REQUEST and ACK."""
 
     what: str
     kind: int
@@ -93,12 +89,10 @@ class Request:
 
 
 def family_of(address: str) -> socket.AddressFamily:
-    """The family of an address."""
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def packed(address: str) -> bytes:
-    """The bytes of an address."""
     return socket.inet_pton(family_of(address), address)
 
 
@@ -117,7 +111,6 @@ class Kernel:
         self.close()
 
     def close(self) -> None:
-        """Closes the socket."""
         self._socket.close()
 
     def do(self, requests: Sequence[Request]) -> None:
@@ -132,15 +125,11 @@ class Kernel:
         for first in range(0, len(requests), _REQUESTS_AT_ONCE):
             together = requests[first : first + _REQUESTS_AT_ONCE]
             numbers = self._numbers(len(together))
-            sent = [
-                netlink.message(
-                    request.kind,
-                    netlink.REQUEST | netlink.ACK | request.flags,
-                    number,
-                    request.body,
-                )
+            flags = netlink.REQUEST | netlink.ACK
+            sent = (
+                netlink.message(request.kind, flags | request.flags, number, request.body)
                 for number, request in zip(numbers, together, strict=True)
-            ]
+            )
             self._send(together[0].what, b"".join(sent))
             refused: dict[int, int] = {}
             answered = 0
@@ -164,7 +153,7 @@ class Kernel:
     def _dump(self, what: str, kind: int, body: bytes) -> list[netlink.Answer]:
         """The messages of a dump: all that the kernel has of a kind.
 
-        It asks again where that changed meanwhile.
+        It is read again where it changed meanwhile.
 
         Raises:
             DeadlineError: the kernel gives no answer.
@@ -174,14 +163,14 @@ class Kernel:
             numbers = self._numbers(1)
             flags = netlink.REQUEST | netlink.DUMP
             self._send(what, netlink.message(kind, flags, numbers.start, body))
-            told, is_interrupted = self._told(what, numbers)
+            answers, is_interrupted = self._dumped(what, numbers)
             if not is_interrupted:
-                return told
+                return answers
         raise RunError(f"{what}: they changed each time while the kernel told them")
 
-    def _told(self, what: str, numbers: range) -> tuple[list[netlink.Answer], bool]:
+    def _dumped(self, what: str, numbers: range) -> tuple[list[netlink.Answer], bool]:
         """Reads one dump, and whether something may be missing."""
-        told: list[netlink.Answer] = []
+        answers: list[netlink.Answer] = []
         is_interrupted = False
         while True:
             for answer in self._receive(what, numbers):
@@ -191,8 +180,8 @@ class Kernel:
                 ):
                     raise RunError(f"{what}: {os.strerror(_error_number(answer))}")
                 if answer.kind == netlink.DONE:
-                    return told, is_interrupted
-                told.append(answer)
+                    return answers, is_interrupted
+                answers.append(answer)
 
     def _send(self, what: str, message: bytes) -> None:
         try:
@@ -221,10 +210,13 @@ class Kernel:
             parts = dict(netlink.attributes(answer.body[header.size :]))
             yield header.unpack_from(answer.body), parts
 
+    def _interfaces(self) -> Iterator[tuple[tuple[int, ...], dict[int, bytes]]]:
+        return self._listed("interfaces", netlink.RTM_GETLINK, LINK_MESSAGE, *[0] * 5)
+
     def mtus(self) -> dict[str, int]:
         """The MTU of each interface by its name. Raises RunError."""
         mtus = {}
-        for _, parts in self._listed("interfaces", netlink.RTM_GETLINK, LINK_MESSAGE, *[0] * 5):
+        for _, parts in self._interfaces():
             name = parts[IFLA_IFNAME].rstrip(b"\0").decode()
             (mtus[name],) = struct.unpack("=I", parts[IFLA_MTU])
         return mtus
@@ -237,21 +229,20 @@ class Kernel:
             ReadBackError: the kernel shows another value.
         """
         body = LINK_MESSAGE.pack(0, 0, interface, 0, 0)
-        body += netlink.encode(_IFLA_GSO_MAX_SEGS, struct.pack("=I", 1))
+        body += netlink.encode_number(_IFLA_GSO_MAX_SEGS, 1)
         self.do([Request(f"interface {interface}: gso_max_segs", netlink.RTM_NEWLINK, 0, body)])
-        told = self._listed("interfaces", netlink.RTM_GETLINK, LINK_MESSAGE, *[0] * 5)
-        parts = next(parts for header, parts in told if header[2] == interface)
+        parts = next(parts for header, parts in self._interfaces() if header[2] == interface)
         (limit,) = struct.unpack("=I", parts[_IFLA_GSO_MAX_SEGS])
         if limit != 1:
             raise ReadBackError(parts[IFLA_IFNAME].rstrip(b"\0").decode(), "gso_max_segs", 1, limit)
 
     def are_up(self) -> bool:
         """Whether every interface is up and ready (RFC 2863), lo aside. Raises RunError."""
-        told = self._listed("interfaces", netlink.RTM_GETLINK, LINK_MESSAGE, *[0] * 5)
-        return all(parts.get(_IFLA_OPERSTATE) in (_OPERATIONAL, _UNKNOWN) for _, parts in told)
+        ready = (_OPERATIONAL, _UNKNOWN)
+        return all(parts.get(_IFLA_OPERSTATE) in ready for _, parts in self._interfaces())
 
     def rules(self) -> dict[str, int]:
-        """The table of routes by each IPv4 address that a rule is about. Raises RunError."""
+        """The table of routes for each IPv4 address that has a rule. Raises RunError."""
         tables = {}
         for _, parts in self._listed("rules", _RTM_GETRULE, RULE, socket.AF_INET, 0, 0, 0, 0):
             if FRA_SRC in parts:
@@ -300,14 +291,11 @@ class Kernel:
         return macs
 
     def counters(self) -> dict[int, dict[str, int]]:
-        """COUNTERS of interfaces by their index, as ip-link(8) shows them.
-
-        Raises RunError: the kernel refused.
-        """
+        """COUNTERS of interfaces by their index, as ip-link(8) shows them. Raises RunError."""
         what, mask = "counters of interfaces", 1 << (_IFLA_STATS_LINK_64 - 1)
         counted = {}
-        told = self._listed(what, netlink.RTM_GETSTATS, _STATS_MESSAGE, 0, 0, mask)
-        for (_, index, _), parts in told:
+        listed = self._listed(what, netlink.RTM_GETSTATS, _STATS_MESSAGE, 0, 0, mask)
+        for (_, index, _), parts in listed:
             stats = parts.get(_IFLA_STATS_LINK_64)
             if stats is None:
                 raise RunError(f"{what}: the kernel counts nothing for interface {index}")
@@ -323,19 +311,18 @@ class Kernel:
         Raises RunError: the kernel refused.
         """
         dumps: dict[int, list[Any]] = {}
-        for message in _decoded(self._qdiscs(interfaces), "RTM_NEWQDISC"):
+        for answer in self._qdiscs(interfaces):
+            message = decoded(answer.whole)
             dumps.setdefault(message["index"], []).append(message)
         for index, messages in dumps.items():
             if any(message.get_attr("TCA_KIND") == "htb" for message in messages):
                 body = netlink.traffic_control(index, 0)
                 classes = self._dump("classes", netlink.RTM_GETTCLASS, body)
-                messages += _decoded(classes, "RTM_NEWTCLASS")
+                messages += [decoded(answer.whole) for answer in classes]
         return dumps
 
     def statistics(self, interfaces: Collection[int]) -> dict[int, list[Shown]]:
-        """Reads what the qdiscs of these interfaces have counted, by the interface's index.
-
-        It takes a tenth of the time of `queues`.
+        """What the qdiscs of these interfaces have counted, in a tenth of the time of `queues`.
 
         Raises RunError: the kernel refused, or its answer cannot be read.
         """
@@ -354,7 +341,6 @@ class Kernel:
 
 
 def _error_number(answer: netlink.Answer) -> int:
-    """The number with which an answer ends; 0 if the kernel agreed."""
     return -int(struct.unpack_from("=i", answer.body)[0])
 
 
@@ -363,12 +349,23 @@ def _interface(answer: netlink.Answer) -> int:
     return int(struct.unpack_from("=4xi", answer.body)[0])
 
 
-def _decoded(answers: Sequence[netlink.Answer], event: str) -> Iterator[Any]:
-    for answer in answers:
-        message = tcmsg(answer.whole)
-        message.decode()
-        message["event"] = event
-        yield message
+def decoded(answer: bytes) -> Any:
+    """pyroute2's message of a qdisc or class."""
+    message = tcmsg(answer)
+    message.decode()
+    is_class = message["header"]["type"] == netlink.RTM_NEWTCLASS
+    message["event"] = "RTM_NEWTCLASS" if is_class else "RTM_NEWQDISC"
+    return message
+
+
+def queue_request(sequence: int, interface: int, handle: int) -> bytes:
+    """The request for one qdisc of an interface.
+
+    The kernel multicasts the answer. The sender gets it only if it requests an echo
+    (qdisc_get_notify in net/sched/sch_api.c).
+    """
+    body = netlink.traffic_control(interface, handle)
+    return netlink.message(netlink.RTM_GETQDISC, netlink.REQUEST | netlink.ECHO, sequence, body)
 
 
 _IFLA_ADDRESS, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 18, 28
@@ -395,10 +392,7 @@ _REPLACE = netlink.CREATE | netlink.REPLACE
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An end of a veth pair; what is None is left to the kernel.
-
-    `netns` is the descriptor of the network namespace that it is in.
-    """
+    """An end of a veth pair, in the namespace `netns`. The kernel decides what is None."""
 
     name: str
     mtu_bytes: int | None = None
@@ -408,27 +402,25 @@ class End:
 
 def add_veth_pair(near: End, far: End) -> Request:
     """A pair of interfaces; what is sent by one is received by the other (veth(4))."""
-    peer = netlink.encode(_VETH_INFO_PEER | netlink.NESTED, _end(far))
-    kind = netlink.encode(_IFLA_INFO_KIND, b"veth\0")
-    data = netlink.encode(_IFLA_INFO_DATA | netlink.NESTED, peer)
-    body = _end(near) + netlink.encode(_IFLA_LINKINFO | netlink.NESTED, kind + data)
+    kind = netlink.encode_text(_IFLA_INFO_KIND, "veth")
+    data = netlink.nest(_IFLA_INFO_DATA, netlink.nest(_VETH_INFO_PEER, _end(far)))
+    body = _end(near) + netlink.nest(_IFLA_LINKINFO, kind, data)
     return Request(f"{near.name}: veth pair with {far.name}", netlink.RTM_NEWLINK, _NEW, body)
 
 
 def _end(end: End) -> bytes:
     body = LINK_MESSAGE.pack(0, 0, 0, 0, 0)
-    body += netlink.encode(IFLA_IFNAME, end.name.encode() + b"\0")
+    body += netlink.encode_text(IFLA_IFNAME, end.name)
     if end.mtu_bytes is not None:
-        body += netlink.encode(IFLA_MTU, struct.pack("=I", end.mtu_bytes))
+        body += netlink.encode_number(IFLA_MTU, end.mtu_bytes)
     if end.address is not None:
         body += netlink.encode(_IFLA_ADDRESS, _mac(end.address))
     if end.netns is not None:
-        body += netlink.encode(_IFLA_NET_NS_FD, struct.pack("=I", end.netns))
+        body += netlink.encode_number(_IFLA_NET_NS_FD, end.netns)
     return body
 
 
 def set_up(interface: int) -> Request:
-    """An interface, by its index, that is to be up."""
     body = LINK_MESSAGE.pack(0, 0, interface, _IFF_UP, _IFF_UP)
     return Request(f"interface {interface}: up", netlink.RTM_NEWLINK, 0, body)
 
@@ -462,14 +454,12 @@ def replace_route(
     if gateway is not None:
         body += netlink.encode(RTA_GATEWAY, packed(gateway))
     body += netlink.encode(RTA_DST, packed(network))
-    body += netlink.encode(_RTA_OIF, struct.pack("=I", interface))
+    body += netlink.encode_number(_RTA_OIF, interface)
     body += netlink.encode(_RTA_PREFSRC, packed(source))
     if family_of(network) == socket.AF_INET6:
-        body += netlink.encode(_RTA_PRIORITY, struct.pack("=I", _IP6_RT_PRIO_ADDRCONF))
-    listed = [
-        netlink.encode(METRICS[name], struct.pack("=I", value)) for name, value in metrics.items()
-    ]
-    body += netlink.encode(RTA_METRICS | netlink.NESTED, b"".join(listed))
+        body += netlink.encode_number(_RTA_PRIORITY, _IP6_RT_PRIO_ADDRCONF)
+    listed = (netlink.encode_number(METRICS[name], value) for name, value in metrics.items())
+    body += netlink.nest(RTA_METRICS, *listed)
     return Request(f"route to {network}/{prefix_length}", netlink.RTM_NEWROUTE, _REPLACE, body)
 
 
@@ -477,8 +467,8 @@ def add_rule(address: str, table: int) -> Request:
     """What an IPv4 address sends goes by a table of routes of its own (ip-rule(8))."""
     body = RULE.pack(socket.AF_INET, 0, 32, _TO_TABLE, 0)
     body += netlink.encode(FRA_SRC, packed(address))
-    body += netlink.encode(_FRA_PRIORITY, struct.pack("=I", _RULE_PRIORITY))
-    body += netlink.encode(FRA_TABLE, struct.pack("=I", table))
+    body += netlink.encode_number(_FRA_PRIORITY, _RULE_PRIORITY)
+    body += netlink.encode_number(FRA_TABLE, table)
     return Request(f"rule from {address}", _RTM_NEWRULE, _NEW, body)
 
 

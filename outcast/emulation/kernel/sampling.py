@@ -58,16 +58,6 @@ def socket_request(sequence: int, flow: Flow) -> bytes:
     return netlink.message(SOCK_DIAG_BY_FAMILY, netlink.REQUEST, sequence, body)
 
 
-def queue_request(sequence: int, interface: int, handle: int) -> bytes:
-    """Asks for one qdisc of an interface: struct tcmsg (rtnetlink(7)).
-
-    The kernel multicasts the answer to such a request. The sender gets it only if it asks for an
-    echo (qdisc_get_notify in net/sched/sch_api.c).
-    """
-    body = netlink.traffic_control(interface, handle)
-    return netlink.message(netlink.RTM_GETQDISC, netlink.REQUEST | netlink.ECHO, sequence, body)
-
-
 class NetlinkSocket:
     """A netlink socket in a network namespace; None is the present one."""
 
@@ -154,7 +144,7 @@ def queue_questions(ports: Sequence[str], place: Callable[[str], int | None]) ->
             ]
         of_ports = itertools.product(interfaces, (SHAPER_HANDLE, QUEUE_HANDLE))
         requests = [
-            (source, queue_request(number, interface, handle))
+            (source, rtnetlink.queue_request(number, interface, handle))
             for number, ((source, interface), handle) in enumerate(of_ports)
         ]
         questions += _questions(NetlinkSocket(socket.NETLINK_ROUTE, netns), requests)

@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from outcast import netlink
-from outcast.emulation import queues
 from outcast.emulation.commands import entered
 from outcast.emulation.kernel.rtnetlink import LINK_MESSAGE
 from outcast.emulation.kernel.sampling import NetlinkSocket
 from outcast.emulation.network import lossy_links
 from outcast.emulation.part import Context, Record, ThreadPart
-from outcast.emulation.queues import netem, reconfigure
+from outcast.emulation.queues import netem, port_checks, reconfigure
 from outcast.errors import ReadBackError, RunError
 from outcast.experiment.faults import Policer
 from outcast.experiment.links import Link
@@ -75,7 +74,7 @@ class NetlinkKernel:
             answers = [netlink_socket.do(question) for question in questions]
         except OSError as error:
             raise RunError(f"{change.port}: {change.what}: {error.strerror}") from None
-        effective = queues.read_back(change.after, reconfigure.decoded(answers))
+        effective = port_checks.read_back(change.after, reconfigure.decoded(answers))
         added_ns = change.after.noise_ns if change.what == "delay_ns" else 0
         return int(effective[change.what]) - added_ns
 

@@ -244,7 +244,7 @@ def _set_slots(name: str, slot: Span, delay_ns: int) -> None:
 def _check_slots(kernel: IPRoute, name: str, index: int, slot: Span) -> None:
     """Raises ReadBackError where the netem has other slots."""
     slots = [
-        netem.shown_slot(netlink.raw_bytes(message.get_attr("TCA_OPTIONS")))
+        netem.Shown(netlink.raw_bytes(message.get_attr("TCA_OPTIONS"))).slot
         for message in kernel.get_qdiscs()
         if message["index"] == index and message.get_attr("TCA_KIND") == "netem"
     ]

@@ -12,7 +12,6 @@ from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch
 
-from outcast.emulation import queues
 from outcast.emulation.commands import SystemCommands, entered, new_namespace, sysfs, wait_until
 from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.network import hosts, lossy_links, transport
@@ -21,6 +20,7 @@ from outcast.experiment import Experiment
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.plan.topology import make_topo
+from outcast.records import queue_statistics
 from outcast.records.counters import Cause
 from outcast.records.effective import HostSettings
 from outcast.records.queue_statistics import Shown
@@ -346,7 +346,10 @@ class Network:
 
 
 def _lost(messages: Sequence[Any], counted: Mapping[str, int]) -> dict[Cause, int]:
-    return {**queues.lost(messages), "interface": counted["tx_dropped"] + counted["tx_errors"]}
+    return {
+        **queue_statistics.lost(messages),
+        "interface": counted["tx_dropped"] + counted["tx_errors"],
+    }
 
 
 def _core_mask(core: int) -> str:

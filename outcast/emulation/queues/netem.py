@@ -57,12 +57,10 @@ class Loss:
 
     @classmethod
     def of(cls, link: Link, seed: int) -> Loss:
-        """All that happens on a link."""
         return cls(link.loss, seed, link.burst_loss, link.late, link.duplicate, link.random_delay)
 
     @property
     def in_kernel(self) -> int:
-        """The share as the kernel keeps it, in 2^-32 less one."""
         return _in_kernel(self.share)
 
     def encoded(self) -> bytes:
@@ -73,8 +71,8 @@ class Loss:
             encoded += netlink.encode(_REORDER, _PAIR.pack(_in_kernel(1 - self.late.share), 0))
         if self.bursts:
             chances = (self.bursts.p, self.bursts.r, 0.0, 0.0)
-            chain = netlink.encode(_GILBERT_ELLIOTT, _CHAIN.pack(*map(_in_kernel, chances)))
-            encoded += netlink.encode(_LOSS | netlink.NESTED, chain)
+            chain = _CHAIN.pack(*map(_in_kernel, chances))
+            encoded += netlink.nest(_LOSS, netlink.encode(_GILBERT_ELLIOTT, chain))
         if self.delay and self.delay.distribution != "uniform":
             encoded += netlink.encode(_DISTRIBUTION, table(self.delay.distribution))
         return encoded
@@ -101,25 +99,35 @@ def table(distribution: str) -> bytes:
 
 
 def _in_kernel(share: float) -> int:
+    """The share as the kernel keeps it, in 2^-32 less one."""
     return round(share * (2**32 - 1))
 
 
-def shown_faults(raw: bytes) -> tuple[object, ...]:
-    """Reads TCA_OPTIONS, as requested or as shown: all that a wire does at random but for loss."""
-    _, _, _, gap, duplicate, _ = _PARAMETERS.unpack_from(raw)
-    rest = raw[_PARAMETERS.size :]
-    kinds = dict(netlink.attributes(rest))
-    chain = netlink.attribute(kinds.get(_LOSS, b""), _GILBERT_ELLIOTT)
-    late = kinds.get(_REORDER) if gap else None
-    delays = (netlink.numbers(rest).get(kind, 0) for kind in (LATENCY64, JITTER64, RATE64))
-    return duplicate, chain, late, *delays
+class Shown:
+    """What a netem's TCA_OPTIONS say, from the kernel or as requested.
 
+    Attributes:
+        loss: the share as the kernel keeps it.
+        seed: None in kernels before Linux 6.6.
+        faults: all that a wire does at random but for loss.
+        slot: the length of slots; None where they have other limits, or where there are none.
+    """
 
-def shown_loss(raw: bytes) -> tuple[int, int | None]:
-    """Reads TCA_OPTIONS: the loss as the kernel keeps it, and the seed; None in older kernels."""
-    (loss,) = struct.unpack_from("=8xI", raw)
-    seed = netlink.attribute(raw[_PARAMETERS.size :], PRNG_SEED)
-    return loss, None if seed is None else int.from_bytes(seed, "little")
+    def __init__(self, raw: bytes) -> None:
+        _, _, self.loss, gap, duplicate, _ = _PARAMETERS.unpack_from(raw)
+        numbers = netlink.numbers(raw[_PARAMETERS.size :])
+        kinds = dict(netlink.attributes(raw[_PARAMETERS.size :]))
+        self.delay_ns, self.jitter_ns = numbers.get(LATENCY64, 0), numbers.get(JITTER64, 0)
+        self.seed = numbers.get(PRNG_SEED)
+        rate = numbers.get(RATE64, 0)
+        self.keeps_order = rate == IN_ORDER_RATE
+        chain = netlink.attribute(kinds.get(_LOSS, b""), _GILBERT_ELLIOTT)
+        late = kinds.get(_REORDER) if gap else None
+        self.faults = (duplicate, chain, late, self.delay_ns, self.jitter_ns, rate)
+        self.slot = None
+        if SLOT in kinds:
+            least_ns, most_ns, *others = _SLOT_PARAMETERS.unpack(kinds[SLOT])
+            self.slot = None if any(others) else Span(least_ns, most_ns)
 
 
 def check_loss(where: str, loss: Loss, raw: bytes) -> tuple[float, int | None]:
@@ -127,23 +135,14 @@ def check_loss(where: str, loss: Loss, raw: bytes) -> tuple[float, int | None]:
 
     Raises ReadBackError: these show another loss, or other faults.
     """
-    in_kernel, seed = shown_loss(raw)
-    share = in_kernel / (2**32 - 1)
-    faults = (shown_faults(options(loss=loss)), shown_faults(raw))
-    if faults[0] != faults[1]:
-        raise ReadBackError(where, "burst_loss, late, duplicate and random_delay", *faults)
-    if in_kernel != loss.in_kernel:
+    wanted, shown = Shown(options(loss=loss)), Shown(raw)
+    share = shown.loss / (2**32 - 1)
+    if wanted.faults != shown.faults:
+        name = "burst_loss, late, duplicate and random_delay"
+        raise ReadBackError(where, name, wanted.faults, shown.faults)
+    if wanted.loss != shown.loss:
         raise ReadBackError(where, "loss", loss.share, share)
-    return share, seed
-
-
-def shown_slot(raw: bytes) -> Span | None:
-    """Reads TCA_OPTIONS: the length of slots, if they have no other limit; else None."""
-    slot = netlink.attribute(raw[_PARAMETERS.size :], SLOT)
-    if slot is None:
-        return None
-    least_ns, most_ns, *others = _SLOT_PARAMETERS.unpack(slot)
-    return None if any(others) else Span(least_ns, most_ns)
+    return share, shown.seed
 
 
 def options(
@@ -172,11 +171,11 @@ def options(
             delay_ns, jitter_ns = loss.delay.mean_ns, loss.delay.spread_ns
             in_order = loss.delay.in_order
     encoded = _PARAMETERS.pack(0, limit_packets, share, gap, twice, 0)
-    encoded += netlink.encode(LATENCY64, struct.pack("=q", delay_ns))
-    encoded += netlink.encode(JITTER64, struct.pack("=q", jitter_ns))
+    encoded += netlink.encode_number(LATENCY64, delay_ns, "q")
+    encoded += netlink.encode_number(JITTER64, jitter_ns, "q")
     if in_order:
         encoded += netlink.encode(_RATE, _RATE_PARAMETERS.pack(2**32 - 1, 0, 0, 0))
-        encoded += netlink.encode(RATE64, struct.pack("=Q", IN_ORDER_RATE))
+        encoded += netlink.encode_number(RATE64, IN_ORDER_RATE, "Q")
     if slot:
         parameters = _SLOT_PARAMETERS.pack(slot.least_ns, slot.most_ns, 0, 0, 0, 0)
         encoded += netlink.encode(SLOT, parameters)
@@ -184,5 +183,5 @@ def options(
         encoded += loss.encoded()
     seed = loss.seed if loss else seed
     if seed is not None:
-        encoded += netlink.encode(PRNG_SEED, struct.pack("=Q", seed))
+        encoded += netlink.encode_number(PRNG_SEED, seed, "Q")
     return encoded

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from outcast.emulation import queues
 from outcast.emulation.commands import SystemCommands, entered
 from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.network import interrupt_moderation
 from outcast.emulation.network.network import Network
+from outcast.emulation.queues import port_checks, qdiscs
 from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment import Queue
 from outcast.plan import ports
@@ -78,20 +78,20 @@ def configure(network: Network) -> QueueSettings:
 
 
 def _read_back(request: ports.PortQueue, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return queues.read_back(request, messages) | queues.read_classes(request)
+    return port_checks.read_back(request, messages) | port_checks.read_classes(request)
 
 
 def _set_up(requested: Sequence[ports.PortQueue], commands: SystemCommands) -> None:
     for request in requested:
-        queues.set_delay(request)
+        qdiscs.set_delay(request)
     # In a loop of its own, because the order in which qdiscs are made decides a run's bytes.
     for request in requested:
-        queues.set_shaper(request)
-    lines = [line for request in requested for line in queues.commands(request)]
+        qdiscs.set_shaper(request)
+    lines = [line for request in requested for line in qdiscs.commands(request)]
     if lines:
         commands.run(["tc", "-batch", "-"], stdin="\n".join(lines) + "\n")
     for request in requested:
-        queues.set_by_netlink(request)
+        qdiscs.set_by_netlink(request)
 
 
 def _set_up_host(request: ports.PortQueue, network: Network) -> ports.PortQueue:

@@ -16,19 +16,18 @@ every queue has the same handle and its own limit counts.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from outcast import netlink
 from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.queues import netem
-from outcast.errors import FeatureMissingError, ReadBackError
+from outcast.errors import FeatureMissingError
 from outcast.experiment import MTU_FRAME_BYTES, Queue
 from outcast.experiment.limit import Limit
 from outcast.experiment.queues import WITH_CLASSES
-from outcast.experiment.queues.base import BURST_ROUNDING_NS, OVERHEAD, PORT, RATE, TICK_NS, Qdisc
-from outcast.experiment.rate import FRAMINGS, Framing
+from outcast.experiment.queues.base import OVERHEAD, PORT, RATE, Qdisc
+from outcast.experiment.rate import FRAMINGS
 from outcast.plan.ports import PortQueue
 from outcast.records.flows import QueueRecord
 from outcast.records.queue_statistics import (
@@ -40,7 +39,6 @@ from outcast.records.queue_statistics import (
     SHAPER_HANDLE,
 )
 
-_NETEM_STRUCT_BYTES = 24
 RATESPEC = struct.Struct("=BBHhHI")
 """struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes a second."""
 _TBF_REST = struct.Struct("=III")
@@ -75,9 +73,9 @@ def set_delay(port_queue: PortQueue) -> None:
 
     Raises FeatureMissingError: it has a cable, and this kernel has none.
     """
-    place = netlink.ROOT
+    port, place = port_queue.port, netlink.ROOT
     if port_queue.has_cable:
-        rtnetlink.replace_qdisc(port_queue.port, "cable", major=CABLE_HANDLE, options=b"")
+        rtnetlink.replace_qdisc(port, "cable", major=CABLE_HANDLE, options=b"")
         place = netlink.handle(CABLE_HANDLE, 2)
     if port_queue.has_netem:
         options = netem.options(
@@ -86,19 +84,13 @@ def set_delay(port_queue: PortQueue) -> None:
             in_order=port_queue.jitter_ns > 0,
             seed=port_queue.jitter_seed,
         )
-        rtnetlink.replace_qdisc(
-            port_queue.port, "netem", parent=place, major=DELAY_HANDLE, options=options
-        )
+        rtnetlink.replace_qdisc(port, "netem", parent=place, major=DELAY_HANDLE, options=options)
+        place = netlink.handle(DELAY_HANDLE, 1)
     if port_queue.sender is not None:
         # With a rate, netem also takes a packet from the sender's account where there is no cable.
         # Otherwise TCP would keep back what it can send (TCP small queues).
-        rtnetlink.replace_qdisc(
-            port_queue.port,
-            "netem",
-            parent=netlink.handle(DELAY_HANDLE, 1) if port_queue.has_netem else place,
-            major=SENDER_HANDLE,
-            options=netem.options(in_order=True, slot=port_queue.sender),
-        )
+        options = netem.options(in_order=True, slot=port_queue.sender)
+        rtnetlink.replace_qdisc(port, "netem", parent=place, major=SENDER_HANDLE, options=options)
 
 
 def set_shaper(port_queue: PortQueue) -> None:
@@ -118,19 +110,12 @@ def set_shaper(port_queue: PortQueue) -> None:
 
 
 def _above_the_shaper(port_queue: PortQueue) -> int | None:
-    """The major number of the qdisc that the shaper stands in; None where it is the root."""
+    """The major number of the shaper's parent; None where the shaper is the root."""
     if port_queue.has_cable:
         return CABLE_HANDLE
     if port_queue.sender is not None:
         return SENDER_HANDLE
     return DELAY_HANDLE if port_queue.has_netem else None
-
-
-def rate_spec(rate_bps: int, framing: Framing) -> bytes:
-    """Struct tc_ratespec of a shaper's rate."""
-    added_bytes, least_bytes = framing.added_bytes, framing.least_bytes
-    rate_bytes = min(rate_bps // 8, _MOST)
-    return RATESPEC.pack(0, LINKLAYER_ETHERNET, added_bytes, -1, least_bytes, rate_bytes)
 
 
 def tbf_options(port_queue: PortQueue, limit: int = UNLIMITED) -> bytes:
@@ -142,53 +127,47 @@ def tbf_options(port_queue: PortQueue, limit: int = UNLIMITED) -> bytes:
 
     The limit is that of the fifo below it; where that is the one that tbf makes, it is replaced.
     """
-    rate_bps, most_bytes = port_queue.rate_bps, port_queue.frame_bytes
+    rate_bytes, framing = port_queue.rate_bps // 8, port_queue.framing
     cuts = not port_queue.lets_units_through
+    least_bytes, shown_bytes = framing.least_bytes, min(rate_bytes, _MOST)
+    rate = RATESPEC.pack(0, LINKLAYER_ETHERNET, framing.added_bytes, -1, least_bytes, shown_bytes)
     peak = RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, -1, 0, _MOST if cuts else 0)
-    parameters = rate_spec(rate_bps, port_queue.framing) + peak + _TBF_REST.pack(limit, 0, 0)
-    options = netlink.encode(_TBF_PARMS, parameters)
-    if rate_bps // 8 > _MOST:
-        options += netlink.encode(_TBF_RATE64, struct.pack("=Q", rate_bps // 8))
-    options += netlink.encode(_TBF_BURST, struct.pack("=I", port_queue.bucket_bytes))
+    options = netlink.encode(_TBF_PARMS, rate + peak + _TBF_REST.pack(limit, 0, 0))
+    if rate_bytes > _MOST:
+        options += netlink.encode_number(_TBF_RATE64, rate_bytes, "Q")
+    options += netlink.encode_number(_TBF_BURST, port_queue.bucket_bytes)
     if cuts:
-        options += netlink.encode(_TBF_PRATE64, struct.pack("=Q", _NO_PEAK_BYTES))
-        options += netlink.encode(_TBF_PBURST, struct.pack("=I", most_bytes))
+        options += netlink.encode_number(_TBF_PRATE64, _NO_PEAK_BYTES, "Q")
+        options += netlink.encode_number(_TBF_PBURST, port_queue.frame_bytes)
     return options
 
 
 def commands(port_queue: PortQueue) -> list[str]:
     """The lines of a tc batch that set up what stands below `set_delay` and `set_shaper`."""
     lines: list[str] = []
-    overhead = _overhead(port_queue.framing)
-    queue, rate = port_queue.queue, f"{port_queue.rate_bps}bit"
-    burst = str(port_queue.bucket_bytes)
+    port, queue, framing = port_queue.port, port_queue.queue, port_queue.framing
+    rate, burst = f"{port_queue.rate_bps}bit", port_queue.bucket_bytes
+    overhead = ""
+    if framing != FRAMINGS["none"]:
+        overhead = f" overhead {framing.added_bytes} mpu {framing.least_bytes}"
     if queue.shaper_kind == "htb":
         above = _above_the_shaper(port_queue)
         parent = "root" if above is None else f"parent {above}:1"
         lines += [
-            f"qdisc replace dev {port_queue.port} {parent} handle {SHAPER_HANDLE}: htb default 1",
-            f"class replace dev {port_queue.port} parent {SHAPER_HANDLE}: "
-            f"classid {SHAPER_HANDLE}:1 htb rate {rate} ceil {rate} "
-            f"burst {burst} cburst {burst} quantum {MTU_FRAME_BYTES}"
+            f"qdisc replace dev {port} {parent} handle {SHAPER_HANDLE}: htb default 1",
+            f"class replace dev {port} parent {SHAPER_HANDLE}: classid {SHAPER_HANDLE}:1 "
+            f"htb rate {rate} ceil {rate} burst {burst} cburst {burst} quantum {MTU_FRAME_BYTES}"
             f"{overhead}",
         ]
     lines += [
-        f"qdisc replace dev {port_queue.port} parent {major - 1}:1 handle {major}: "
+        f"qdisc replace dev {port} parent {major - 1}:1 handle {major}: "
         f"{qdisc.kind} {qdisc.options.replace(RATE, rate)}"
         for major, _, qdisc in below_the_shaper(queue)
         if isinstance(qdisc.options, str)
     ]
     return lines + [
-        words.replace(PORT, port_queue.port).replace(OVERHEAD, overhead)
-        for words in queue.class_words()
+        words.replace(PORT, port).replace(OVERHEAD, overhead) for words in queue.class_words()
     ]
-
-
-def _overhead(framing: Framing) -> str:
-    """The words that make a shaper count what goes with a frame; none where nothing does."""
-    if framing == FRAMINGS["none"]:
-        return ""
-    return f" overhead {framing.added_bytes} mpu {framing.least_bytes}"
 
 
 def set_by_netlink(port_queue: PortQueue) -> None:
@@ -211,7 +190,7 @@ def below_the_shaper(queue: Queue) -> Iterator[tuple[int, int, Qdisc]]:
 
 
 def kinds(port_queue: PortQueue) -> set[str]:
-    """The kernel's qdiscs that the port needs."""
+    """The qdiscs of the kernel that the port needs."""
     delay = {"netem"} if port_queue.has_netem or port_queue.sender else set()
     own = {qdisc.kind for qdisc in port_queue.queue.tc()}
     return delay | own | {port_queue.queue.shaper_kind}
@@ -230,131 +209,6 @@ def require_kinds(
             f"this kernel has no qdisc {', '.join(lacking)}{why(lacking[0])}; "
             "the virtual engine's kernel has (--engine virtual)"
         )
-
-
-def read_back(port_queue: PortQueue, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The settings in effect by name, from a netlink dump of the port's qdiscs and classes.
-
-    The messages are pyroute2's of RTM_GETQDISC for this port, and of RTM_GETTCLASS for htb.
-
-    Raises ReadBackError: the kernel shows something else than was requested.
-    """
-    dump = _PortDump(port_queue.port, messages)
-    if port_queue.has_cable:
-        dump.options(CABLE_HANDLE, "cable")
-        behind = DELAY_HANDLE if port_queue.has_netem else SENDER_HANDLE
-        for place, handle in ((1, SHAPER_HANDLE), (2, behind)):
-            parent = dump.qdiscs.get(handle, {}).get("parent")
-            dump.check(f"parent of {handle}:", netlink.handle(CABLE_HANDLE, place), parent)
-    if port_queue.has_netem:
-        _check_delay(dump, port_queue)
-    if port_queue.sender is not None:
-        slots = netem.shown_slot(netlink.raw_bytes(dump.options(SENDER_HANDLE, "netem")))
-        dump.check("sender_least_ns", port_queue.sender.least_ns, slots and slots.least_ns)
-        dump.check("sender_most_ns", port_queue.sender.most_ns, slots and slots.most_ns)
-    _check_shaper(dump, port_queue)
-    queue = port_queue.queue
-    raw = [
-        netlink.raw_bytes(dump.options(major, qdisc.kind))
-        for major, _, qdisc in below_the_shaper(queue)
-    ]
-    for setting in queue.check(*raw):
-        dump.check(setting.name, setting.requested, setting.shown)
-    return dump.effective
-
-
-class _PortDump:
-    """What the kernel shows of a port.
-
-    Attributes:
-        qdiscs: the messages of its qdiscs, by the major number of their handles.
-        effective: the settings that were compared, by name.
-    """
-
-    def __init__(self, port: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        self.port = port
-        self.effective: dict[str, Any] = {}
-        self._messages = messages
-        self.qdiscs: dict[int, Any] = {
-            message["handle"] >> 16: message
-            for message in messages
-            if message["event"] == "RTM_NEWQDISC"
-        }
-
-    def check(self, setting: str, requested: object, actual: object) -> None:
-        """Notes a setting. Raises ReadBackError where it is another than was requested."""
-        self.effective[setting] = actual
-        if actual != requested:
-            raise ReadBackError(self.port, setting, requested, actual)
-
-    def options(self, handle: int, kind: str) -> Any:
-        """A qdisc's TCA_OPTIONS. Raises ReadBackError where it is of another kind."""
-        message = self.qdiscs.get(handle)
-        self.check(f"qdisc {handle}:", kind, message and message.get_attr("TCA_KIND"))
-        assert message is not None
-        # A qdisc without settings shows none.
-        return message.get_attr("TCA_OPTIONS") or ""
-
-    def classes(self) -> list[Any]:
-        """The TCA_OPTIONS of the shaper's classes."""
-        return [
-            message.get_attr("TCA_OPTIONS")  # type: ignore[attr-defined]
-            for message in self._messages
-            if message["event"] == "RTM_NEWTCLASS" and message["handle"] >> 16 == SHAPER_HANDLE
-        ]
-
-
-def _check_delay(dump: _PortDump, port_queue: PortQueue) -> None:
-    options = dump.options(DELAY_HANDLE, "netem")
-    dump.check("delay_ns", port_queue.delay_ns, _netem_number(options, netem.LATENCY64))
-    dump.check("jitter_ns", port_queue.jitter_ns, _netem_number(options, netem.JITTER64))
-    if port_queue.jitter_ns:
-        rate = _netem_number(options, netem.RATE64)
-        dump.check("packets keep their order", True, rate == netem.IN_ORDER_RATE)
-    # Linux before 6.6 has no seed, and shows none.
-    if port_queue.jitter_seed is not None:
-        seed = _netem_number(options, netem.PRNG_SEED)
-        dump.check("jitter is seeded", True, seed in (0, port_queue.jitter_seed))
-
-
-def _check_shaper(dump: _PortDump, port_queue: PortQueue) -> None:
-    framing, rate_bps, kind = (
-        port_queue.framing,
-        port_queue.rate_bps,
-        port_queue.queue.shaper_kind,
-    )
-    options = dump.options(SHAPER_HANDLE, kind)
-    if kind == "tbf":
-        parameters = options.get_attr("TCA_TBF_PARMS")
-        dump.check("units_cut", not port_queue.lets_units_through, parameters["peak"] > 0)
-    else:
-        classes = dump.classes()
-        dump.check("htb classes", 1, len(classes))
-        parameters = classes[0].get_attr("TCA_HTB_PARMS")
-        dump.check("ceil_bps", rate_bps, parameters["ceil"] * 8)
-        dump.check("ceil_overhead_bytes", framing.added_bytes, parameters["ceil_overhead"])
-        dump.check("ceil_least_bytes", framing.least_bytes, parameters["ceil_mpu"])
-    dump.check("rate_bps", rate_bps, parameters["rate"] * 8)
-    dump.check("overhead_bytes", framing.added_bytes, parameters["rate_overhead"])
-    dump.check("least_bytes", framing.least_bytes, parameters["rate_mpu"])
-    burst_bytes = parameters["buffer"] * TICK_NS * rate_bps // (8 * 10**9)
-    requested_bytes = port_queue.bucket_bytes
-    if kind == "tbf":
-        # TBF keeps the time that a frame as long as the burst takes (tbf_change).
-        burst_bytes -= framing.added_bytes
-    dump.effective["burst_bytes"] = burst_bytes
-    if abs(burst_bytes - requested_bytes) > -(-BURST_ROUNDING_NS * rate_bps // (8 * 10**9)):
-        raise ReadBackError(port_queue.port, "burst_bytes", requested_bytes, burst_bytes)
-    # TBF drops a packet that is larger than its burst. HTB lets its tokens go below zero instead.
-    if kind == "tbf" and burst_bytes < port_queue.frame_bytes:
-        small = f"{burst_bytes} B, below a full frame"
-        raise ReadBackError(port_queue.port, "burst", f"{requested_bytes} B", small)
-
-
-def _netem_number(options: Any, kind: int) -> int:
-    """The number in an attribute that follows struct tc_netem_qopt; 0 where it is missing."""
-    value = netlink.attribute(netlink.raw_bytes(options)[_NETEM_STRUCT_BYTES:], kind)
-    return int.from_bytes(value or b"", "little", signed=True)
 
 
 def record(port_queue: PortQueue) -> QueueRecord:

@@ -1,4 +1,4 @@
-"""Changes a port's qdiscs while they hold packets, and asks what they then are (rtnetlink(7)).
+"""Requests that change a port's qdiscs while they hold packets, and that read them back.
 
 A qdisc that is changed keeps its packets; one that is replaced loses them. So no request here may
 create or replace anything. Where the kernel's `change` functions (net/sched) do more than they are
@@ -16,9 +16,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from pyroute2.netlink.rtnl.tcmsg import tcmsg
-
 from outcast import netlink
+from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.queues import netem
 from outcast.emulation.queues.qdiscs import (
     LINKLAYER_ETHERNET,
@@ -34,7 +33,6 @@ from outcast.experiment.queues.base import TICK_NS
 from outcast.plan.ports import PortQueue
 from outcast.records.queue_statistics import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE
 
-_TCA_KIND, _TCA_OPTIONS, _NESTED = 1, 2, 0x8000
 _CHANGE = netlink.REQUEST | netlink.ACK
 _ASK = netlink.REQUEST | netlink.ECHO
 _TCA_HTB_PARMS = 1
@@ -89,8 +87,8 @@ def rate_request(interface: int, port: PortQueue, *, echo: bool = False) -> byte
     body = netlink.traffic_control(
         interface, SHAPER_HANDLE, 1, parent=netlink.handle(SHAPER_HANDLE)
     )
-    body += netlink.encode(_TCA_KIND, b"htb\0")
-    body += netlink.encode(_TCA_OPTIONS | _NESTED, netlink.encode(_TCA_HTB_PARMS, parameters))
+    body += netlink.encode_text(netlink.TCA_KIND, "htb")
+    body += netlink.nest(netlink.TCA_OPTIONS, netlink.encode(_TCA_HTB_PARMS, parameters))
     return netlink.message(netlink.RTM_NEWTCLASS, _ASK if echo else _CHANGE, 1, body)
 
 
@@ -101,22 +99,21 @@ def shown_rate_bps(answer: bytes) -> int:
 
 
 def loss_requests(interface: int, loss: netem.Loss) -> tuple[bytes, bytes]:
-    """The request that gives a link that loses packets another loss, and the one that asks for it.
+    """The request that gives a lossy link another loss, and the one that reads it back.
 
     `interface` is the index of the link's inner end that sends (network/lossy_links.py).
     """
-    body = netlink.traffic_control(interface, DELAY_HANDLE)
-    question = netlink.message(netlink.RTM_GETQDISC, _ASK, 1, body)
+    question = rtnetlink.queue_request(1, interface, DELAY_HANDLE)
     return _qdisc(interface, "netem", DELAY_HANDLE, netem.options(loss=loss)), question
 
 
 def shown_options(answer: bytes) -> bytes:
     """The TCA_OPTIONS in the kernel's answer to a question of this module."""
-    return netlink.attribute(answer[_MESSAGE_BYTES:], _TCA_OPTIONS) or b""
+    return netlink.attribute(answer[_MESSAGE_BYTES:], netlink.TCA_OPTIONS) or b""
 
 
 def policer_requests(index: int, policer: Policer) -> tuple[bytes, bytes]:
-    """The request that gives a policer another bucket, and the one that asks for it.
+    """The request that gives a policer another bucket, and the one that reads it back.
 
     The new bucket is full (tcf_police_init in net/sched/act_police.c).
     """
@@ -127,23 +124,21 @@ def policer_requests(index: int, policer: Policer) -> tuple[bytes, bytes]:
     options = netlink.encode(_TCA_POLICE_TBF, bucket)
     # The kernel wants a table of times, though it computes with the rate itself.
     options += netlink.encode(_TCA_POLICE_RATE, bytes(1024))
-    options += netlink.encode(_TCA_POLICE_RESULT, struct.pack("=I", _PIPE))
+    options += netlink.encode_number(_TCA_POLICE_RESULT, _PIPE)
     change = _CHANGE | netlink.REPLACE
+    which = netlink.encode_number(_TCA_ACT_INDEX, index)
     return (
-        _action(netlink.RTM_NEWACTION, change, netlink.encode(_TCA_OPTIONS | _NESTED, options)),
-        _action(
-            netlink.RTM_GETACTION,
-            netlink.REQUEST,
-            netlink.encode(_TCA_ACT_INDEX, struct.pack("=I", index)),
-        ),
+        _action(netlink.RTM_NEWACTION, change, netlink.nest(netlink.TCA_OPTIONS, options)),
+        _action(netlink.RTM_GETACTION, netlink.REQUEST, which),
     )
 
 
 def shown_policer(answer: bytes) -> tuple[int, int]:
     """The rate in bit/s and the burst in bytes in the answer to `policer_requests`' question."""
-    table = netlink.attribute(answer[_ACTION_BYTES:], _TCA_ACT_TAB) or b""
-    options = netlink.attribute(netlink.attribute(table, 1) or b"", _TCA_OPTIONS) or b""
-    bucket = netlink.attribute(options, _TCA_POLICE_TBF) or bytes(60)
+    inner = answer[_ACTION_BYTES:]
+    for kind in (_TCA_ACT_TAB, 1, netlink.TCA_OPTIONS):
+        inner = netlink.attribute(inner, kind) or b""
+    bucket = netlink.attribute(inner, _TCA_POLICE_TBF) or bytes(60)
     burst_ticks = struct.unpack_from("=3I", bucket, 4)[2]
     rate_bps = RATESPEC.unpack_from(bucket, 20)[-1] * 8
     return rate_bps, round(burst_ticks * TICK_NS * rate_bps / 8e9)
@@ -160,25 +155,24 @@ def checked_policer(where: str, policer: Policer, answer: bytes) -> tuple[int, i
 
 
 def _action(kind: int, flags: int, more: bytes) -> bytes:
-    """A message on the only action that it names: struct tcamsg, and a table of one."""
-    action = netlink.encode(_TCA_KIND, b"police\0") + more
-    table = netlink.encode(1 | _NESTED, action)
-    return netlink.message(kind, flags, 1, bytes(4) + netlink.encode(_TCA_ACT_TAB | _NESTED, table))
+    """A message on one action: struct tcamsg, and a table that has only this action."""
+    action = netlink.nest(1, netlink.encode_text(netlink.TCA_KIND, "police"), more)
+    return netlink.message(kind, flags, 1, bytes(4) + netlink.nest(_TCA_ACT_TAB, action))
 
 
 def _qdisc(interface: int, kind: str, major: int, options: bytes) -> bytes:
     # Without a parent the handle alone decides, and a qdisc that is not there is refused.
     body = netlink.traffic_control(interface, major)
-    body += netlink.encode(_TCA_KIND, kind.encode() + b"\0")
-    body += netlink.encode(_TCA_OPTIONS | _NESTED, options)
+    body += netlink.encode_text(netlink.TCA_KIND, kind)
+    body += netlink.nest(netlink.TCA_OPTIONS, options)
     return netlink.message(netlink.RTM_NEWQDISC, _CHANGE, 1, body)
 
 
 def questions(interface: int, port: PortQueue) -> list[bytes]:
-    """The requests that ask for each of a port's qdiscs, and for its class where it has one."""
+    """The requests for each of a port's qdiscs, and for its class where it has one."""
     above = (DELAY_HANDLE, SHAPER_HANDLE) if port.has_netem else (SHAPER_HANDLE,)
     messages = [
-        netlink.message(netlink.RTM_GETQDISC, _ASK, 1, netlink.traffic_control(interface, major))
+        rtnetlink.queue_request(1, interface, major)
         for major in (*above, *(major for major, _, _ in below_the_shaper(port.queue)))
     ]
     if port.queue.shaper_kind == "htb":
@@ -188,12 +182,5 @@ def questions(interface: int, port: PortQueue) -> list[bytes]:
 
 
 def decoded(answers: Sequence[bytes]) -> list[Any]:
-    """The kernel's answers to `questions`, in the form that `queues.read_back` takes."""
-    messages = []
-    for answer in answers:
-        message = tcmsg(answer)
-        message.decode()
-        is_class = message["header"]["type"] == netlink.RTM_NEWTCLASS
-        message["event"] = "RTM_NEWTCLASS" if is_class else "RTM_NEWQDISC"
-        messages.append(message)
-    return messages
+    """The kernel's answers to `questions`, in the form that `port_checks.read_back` takes."""
+    return [rtnetlink.decoded(answer) for answer in answers]
