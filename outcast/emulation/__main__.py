@@ -17,8 +17,8 @@ It reports on standard output, with a JSON object on each line:
 {"event": "error", "kind": "ReadBackError", "message": "..."}   and exit status 1
 ```
 
-It takes little of large packages, and ends without undoing its imports. Both would cost a
-tenth of a run's set-up in the guest.
+It takes little of large packages, and ends without undoing its imports. Both would cost a tenth of
+a run's set-up in the guest.
 """
 
 from __future__ import annotations
@@ -51,8 +51,6 @@ _LONGEST_MESSAGE = 300
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs with the arguments `RUN_DIR ENGINE`. The exit status is 1 on failure."""
-
     def emit(event: Mapping[str, Any]) -> None:
         sys.stdout.write(json.dumps(event) + "\n")
         sys.stdout.flush()
@@ -67,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
         traceback.print_exc()
         message = files.describe(error)
     except Exception as error:
-        # A mistake of outcast. Without its name the log's last lines would look like the cause.
+        # A bug of outcast. Without its name the log's last lines would look like the cause.
         traceback.print_exc()
         message = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_MESSAGE]}"
     else:

@@ -1,6 +1,6 @@
-"""Our own programs in C: compiled where a run needs them, or ready in the guest.
+"""Programs in C: compiled where a run needs them, or ready in the guest.
 
-The guest's root has no compiler. `outcast.engines.guest.code` compiles for it beforehand.
+The guest has no compiler. `outcast.engines.guest.code` compiles for it beforehand.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class CProgram:
-    """A program or a library in C.
-
-    Attributes:
-        name: the file that the compiler makes.
-        headers: what the sources include from their own folder.
-    """
+    """A program or a library; `name` is the file that the compiler makes."""
 
     name: str
     sources: tuple[Path, ...]
@@ -32,7 +27,6 @@ class CProgram:
     libraries: tuple[str, ...] = ()
 
     def arguments(self, target: str) -> list[str]:
-        """The compiler's arguments that make it as the file `target`."""
         shared = ["-shared", "-fPIC"] if self.name.endswith(".so") else []
         return ["-O2", *shared, "-o", target, *map(str, self.sources), *self.libraries]
 
@@ -58,10 +52,7 @@ IN_GUEST = (STREAM, TCPRAND, PROBE, BLACKOUT)
 
 
 def provide(program: CProgram, folder: Path, commands: SystemCommands) -> Path:
-    """The program's path: where it lies ready, or in `folder`, where it is compiled.
-
-    Raises CommandError: the compiler failed.
-    """
+    """The program's path: where it lies ready, or in `folder`, where it is compiled."""
     ready = os.environ.get(READY)
     if ready is not None:
         return Path(ready, program.name)

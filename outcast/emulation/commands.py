@@ -26,17 +26,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def python_module(name: str) -> list[str]:
     """The command that starts a module of outcast, without the working folder on its path.
 
-    With `-m` Python looks into that folder first. It would run any file there that has the name of
-    a module that we import; see -P in python(1).
+    With `-m` alone Python would first import files of that folder; see -P in python(1).
     """
     return [sys.executable, "-P", "-m", name]
 
 
 def leave_working_folder(environment: MutableMapping[str, str]) -> None:
-    """Takes relative folders out of the search paths for programs and modules.
+    """Takes relative folders out of PATH and PYTHONPATH.
 
-    An empty or relative element of PATH or PYTHONPATH is a folder below the working one. A program
-    that a stranger left there would run, in real time even as root.
+    They are below the working folder, where a program that a stranger left would run, even as root.
     """
     for variable, otherwise in (("PATH", os.defpath), ("PYTHONPATH", None)):
         if variable not in environment:
@@ -52,18 +50,14 @@ def leave_working_folder(environment: MutableMapping[str, str]) -> None:
 def end_with_parent() -> None:
     """Has the kernel kill this process when the thread that started it ends; see prctl(2).
 
-    A process calls it of itself, or as `preexec_fn` of subprocess. Its own children are not killed
-    with it, unless they call it too.
+    Its children are not killed with it, unless they call this too.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
 class Process:
-    """A program that runs beside us.
-
-    `name` is its name for people, such as "tcpdump on s1-eth1".
-    """
+    """A program that runs beside us; `name` is for people, such as "tcpdump on s1-eth1"."""
 
     name: str
     argv: tuple[str, ...]
@@ -72,11 +66,9 @@ class Process:
     stderr: Path
 
     def errors(self) -> str:
-        """Reads what it has written to standard error so far."""
         return self.stderr.read_text(encoding="utf-8", errors="replace")
 
     def output(self) -> str:
-        """Reads what it has written to standard output so far."""
         return self.stdout.read_text(encoding="utf-8", errors="replace")
 
     def says(self, word: str) -> bool:
@@ -91,9 +83,7 @@ class Process:
     def tell(self, line: str) -> None:
         """Writes a line to its standard input and closes that; see `hears` of spawn.
 
-        Raises:
-            CommandError: it has already ended.
-            DeadlineError: it reads nothing any more, and does not end.
+        Raises CommandError: it has already ended.
         """
         assert self.popen.stdin is not None
         try:
@@ -104,25 +94,21 @@ class Process:
             raise CommandError(self.argv, status, self.errors() or self.output()) from None
 
     def require_alive(self) -> None:
-        """Raises CommandError where it has already ended."""
         if self.popen.poll() is not None:
             raise self.failure()
 
     def failure(self) -> CommandError:
-        """The error that says how it ended; call this only once it has ended."""
         return CommandError(
             self.argv, self.popen.returncode, self.errors() or self.output(), self.name
         )
 
     def wait(self, deadline_s: float) -> int:
-        """Waits for its end; its exit status. Raises DeadlineError where it runs for longer."""
         try:
             return self.popen.wait(deadline_s)
         except subprocess.TimeoutExpired:
             raise DeadlineError(f"the end of {self.name}", deadline_s) from None
 
     def end(self, signal_number: int, deadline_s: float) -> int:
-        """Sends a signal and waits for the end; the exit status."""
         if self.popen.poll() is None:
             self.popen.send_signal(signal_number)
         return self.wait(deadline_s)
@@ -130,9 +116,9 @@ class Process:
 
 @dataclass
 class SystemCommands:
-    """Starts programs. `netns` is an open descriptor of a network namespace.
+    """Starts programs, and kills those that still run when the block ends.
 
-    When the block ends, everything that it started and that still runs is killed.
+    `netns` is an open descriptor of a network namespace.
     """
 
     environment: dict[str, str] = field(default_factory=dict)
@@ -210,8 +196,7 @@ class SystemCommands:
     def end_all(self) -> None:
         """Kills what still runs. In a run that ends well nothing does.
 
-        Raises DeadlineError: killed processes have not ended, as while they wait for a
-        disk.
+        Raises DeadlineError: killed processes have not ended, as while they wait for a disk.
         """
         running = [process for process in reversed(self.started) if process.popen.poll() is None]
         for process in running:
@@ -289,7 +274,7 @@ def wait_until(
     pause_s: float = 0.02,
     detail: Callable[[], str] = str,
 ) -> None:
-    """Polls until `condition` holds. After the deadline it raises DeadlineError with `detail()`."""
+    """Polls until `condition` holds. Raises DeadlineError with `detail()` after the deadline."""
     end = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > end:

@@ -1,7 +1,7 @@
 """The run itself, in the inner program (`python -m outcast.emulation`, see `__main__.py`).
 
-It reads config.yaml and plan.json in RUN_DIR. It builds and
-verifies the network, runs the flows, and writes captures, counters, flow logs and the manifest.
+It reads config.yaml and plan.json in the run directory. It builds and verifies the network, runs
+the flows, and writes captures, counters, flow logs and the manifest.
 """
 
 from __future__ import annotations
@@ -59,10 +59,7 @@ Made = TypeVar("Made", bound=Part)
 def run(
     directory: RunDirectory, engine: EngineName, emit: Callable[[Mapping[str, Any]], None]
 ) -> None:
-    """Does one run, from the stored plan to the manifest.
-
-    Raises OutcastError: the run failed. Everything that was started here has then been ended.
-    """
+    """Does one run. Raises OutcastError: it failed, and all that it started has been ended."""
     directory.captures.mkdir(exist_ok=True)
     directory.flows.mkdir(exist_ok=True)
     with (
@@ -82,8 +79,8 @@ class _Run:
 
     Attributes:
         record: what the manifest has so far.
-        parts: what has been entered and not left.
-        instants: by what began then, fixed instants of virtual time.
+        parts: the parts that were entered and not left.
+        instants: fixed instants of virtual time, by the step that began then.
     """
 
     network: Network
@@ -100,13 +97,7 @@ class _Run:
     ) -> None:
         experiment, plan = load_resolved(directory.config), directory.read_plan()
         self.context = Context(
-            experiment,
-            plan,
-            engine,
-            directory,
-            scratch,
-            commands,
-            emit,
+            *(experiment, plan, engine, directory, scratch, commands, emit),
             netns=lambda host: self.network.netns(host),
             place=lambda node: self.network.place(node),
         )
@@ -125,7 +116,6 @@ class _Run:
         self.phase = "setup"
 
     def sleep_to_instant(self, of: str, step_ns: int = instants.STEP_NS) -> None:
-        """Sleeps to the next fixed instant under virtual time, and notes whose instant it is."""
         if self.is_virtual:
             self.instants[of] = instants.sleep_to(step_ns)
 
@@ -134,25 +124,21 @@ class _Run:
         self.emit({"event": "phase", "phase": phase})
 
     def add(self, stack: ExitStack, part: Made) -> Made:
-        """Enters a part, which is watched until it is left."""
         stack.enter_context(part)
         self.parts.append(part)
         stack.callback(self.parts.remove, part)
         return part
 
     def watch(self) -> None:
-        """Raises RunError where a part has ended by itself."""
         for part in self.parts:
             part.require_alive()
 
     def finish(self) -> None:
-        """Ends what ends with the flows, the last one first, and keeps the record of each part."""
-        records = [part.finish() for part in reversed(self.parts)]
-        for record in reversed(records):
+        finished = [part.finish() for part in reversed(self.parts)]
+        for record in reversed(finished):
             self.record.add(record)
 
     def go(self) -> None:
-        """The whole run. What is entered here is left in the opposite order."""
         self.enter("setup")
         studied = [port.egress for port in (self.plan.bottleneck, *self.plan.others)]
         limits = link_words.limits(self.experiment, self.plan, studied)
@@ -192,7 +178,6 @@ class _Run:
         self.emit({"event": "done"})
 
     def _build(self, stack: ExitStack) -> None:
-        """Builds the network, and verifies it."""
         if self.is_virtual:
             # The guest's first namespace is the initial one. On a host the engine does it outside.
             for settings in plan_transport.all_of(self.experiment):
@@ -251,7 +236,7 @@ class _Run:
             self.finish()
 
     def _verify(self) -> str:
-        """What forwards packets, once tables and paths are as planned. Raises ReadBackError."""
+        """Verifies tables and paths; returns the name of what forwards packets."""
         dump_flows = partial(self.switches.ask, "bridge/dump-flows")
         tables = verify_tables(self.plan, dump_flows, self.commands)
         forwards = "Open vSwitch"
@@ -262,7 +247,6 @@ class _Run:
         return forwards
 
     def _run_flows(self, stack: ExitStack) -> None:
-        """Connects the flows, starts them with what goes on beside them, and awaits their end."""
         flows, logs, netns = self.plan.flows, self.directory.flows, self.network.netns
         generators = self.add(stack, Programs(self.context))
         sending = iperf.flows_of(self.context)
@@ -329,7 +313,6 @@ class _Run:
             self.add(stack, launch.UserPrograms(self.context))
 
     def _add_probes(self, stack: ExitStack) -> None:
-        """Starts the programs of the configuration's probes."""
         if self.plan.probes:
             from outcast.emulation.traffic.probing import Probes
 
@@ -338,7 +321,6 @@ class _Run:
             self.add(stack, Probes(self.context))
 
     def _add_changes(self, stack: ExitStack) -> None:
-        """Prepares the changes of events and traces."""
         if self.experiment.events or self.plan.traces:
             from outcast.emulation.network.changes import changer
 
@@ -350,10 +332,7 @@ class _Run:
         subflows: multipath.Subflows,
         samples: list[sockets.SocketSample],
     ) -> LoadMeter:
-        """Waits for the flows' end; how busy the machine was.
-
-        Reports goodput, and adds to `samples` in the middle.
-        """
+        """Waits for the flows' end and reports goodput; adds to `samples` in the middle."""
         flows, duration_ns = self.plan.flows, self.experiment.duration_ns
         duration_s = duration_ns / 1e9
         middle_s = duration_s / 2

@@ -24,22 +24,18 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def following(now_ns: int, step_ns: int, offset_ns: int = OFFSET_NS) -> int:
-    """The first instant after a time: at an offset after a multiple of the step."""
+    """The first instant after a time that is at an offset after a multiple of the step."""
     return (now_ns - offset_ns) // step_ns * step_ns + step_ns + offset_ns
 
 
 def sleep_to(step_ns: int) -> int:
-    """Sleeps to the instant that follows; the nanoseconds from boot to it.
-
-    Raises OSError: the kernel refused.
-    """
+    """Sleeps to the instant that follows; returns it in nanoseconds since boot."""
     instant_ns = following(time.monotonic_ns(), step_ns)
     sleep_until(instant_ns)
     return instant_ns
 
 
 def sleep_until(instant_ns: int) -> None:
-    """Sleeps to an instant, in nanoseconds since boot. Raises OSError: the kernel refused."""
     at = struct.pack("ll", *divmod(instant_ns, 10**9))
     number = _libc.clock_nanosleep(time.CLOCK_MONOTONIC, _TIMER_ABSTIME, at, None)
     if number:

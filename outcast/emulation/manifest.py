@@ -32,7 +32,6 @@ _BOOLS = {"1": "Y", "0": "N"}
 
 
 def manifest(run: Context, record: Record) -> Manifest:
-    """The manifest of a run whose parts made this record. Raises as `read_modules`."""
     experiment, plan, hz = run.experiment, run.plan, transport.kernel_hz()
     effective = Effective(
         **record.effective,
@@ -46,9 +45,7 @@ def manifest(run: Context, record: Record) -> Manifest:
         engine=run.engine,
         seed=experiment.seed,
         kernel={
-            "release": platform.release(),
-            "version": platform.version(),
-            "machine": platform.machine(),
+            **{name: getattr(platform, name)() for name in ("release", "version", "machine")},
             "hz": hz,
         },
         versions=versions(run.commands),
@@ -71,13 +68,12 @@ def routing(plan: Plan) -> Routing:
 
 
 def read_modules(kernel: Kernel | None, folder: Path = _LOADED) -> dict[str, dict[str, str]]:
-    """By module of the user's, its parameters as the kernel shows them.
+    """The parameters of each of the user's kernel modules, as the kernel shows them.
 
-    The kernel's modules are read at the end, because that takes time, even if only nanoseconds.
-    A run with a module has to go on as one without it.
+    They are read at the end, because that takes time, even if only nanoseconds, and a run with a
+    module has to go on as one without it.
 
-    Raises ReadBackError: a module is not loaded, or a parameter has another value or is not
-    shown.
+    Raises ReadBackError: a module is not loaded, or a parameter has another value or is not shown.
     """
     read: dict[str, dict[str, str]] = {}
     for module in kernel.modules if kernel is not None else ():
@@ -89,12 +85,8 @@ def read_modules(kernel: Kernel | None, folder: Path = _LOADED) -> dict[str, dic
             try:
                 actual = (folder / module.name / "parameters" / name).read_text().strip()
             except OSError:
-                raise ReadBackError(
-                    where,
-                    f"parameter {name}",
-                    argument(value),
-                    f"none; {module.path.name} needs module_param({name}, ..., 0444)",
-                ) from None
+                remedy = f"none; {module.path.name} needs module_param({name}, ..., 0444)"
+                raise ReadBackError(where, f"parameter {name}", argument(value), remedy) from None
             if not _equal(argument(value), actual):
                 raise ReadBackError(where, f"parameter {name}", argument(value), actual)
             read[module.name][name] = actual
@@ -111,7 +103,6 @@ def _equal(requested: str, read_back: str) -> bool:
 
 
 def requested(experiment: Experiment) -> dict[str, Any]:
-    """The settings that the configuration asks for, as one flat object."""
     tree = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     flat: dict[str, Any] = {}
     for section in ("topology", "links", "noise", "queue", "routing", "transport", "samples"):
@@ -125,7 +116,6 @@ def requested(experiment: Experiment) -> dict[str, Any]:
 
 
 def flows(plan: Plan, subflows: Subflows) -> list[FlowRecord]:
-    """The plan's flows for the manifest."""
     return [
         as_record(
             FlowRecord,
@@ -144,7 +134,6 @@ def flows(plan: Plan, subflows: Subflows) -> list[FlowRecord]:
 
 
 def bottlenecks(experiment: Experiment, plan: Plan) -> list[BottleneckRecord]:
-    """The studied ports, with what the configuration says of their queues."""
     return [
         BottleneckRecord(
             switch=bottleneck.switch,
@@ -159,7 +148,6 @@ def bottlenecks(experiment: Experiment, plan: Plan) -> list[BottleneckRecord]:
 
 
 def versions(commands: SystemCommands) -> dict[str, str]:
-    """The versions of the programs that took part, as they print them."""
     versions = {
         "python": platform.python_version(),
         "mininet": mininet.net.VERSION,

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from outcast.plan.model import Plan
     from outcast.records.run_directory import RunDirectory
 
-Told = TypeVar("Told", bound=BaseModel)
+Kept = TypeVar("Kept", bound=BaseModel)
 
-THREAD_DEADLINE_S = 10.0
 DURING = {
     "boot": "the guest's boot",
     "setup": "the set-up",
@@ -40,10 +39,10 @@ class Context:
     """The run that parts belong to.
 
     Attributes:
-        directory: the run directory; `scratch` is a folder for what is not kept.
+        scratch: a folder for what is not kept.
         emit: reports an event, see `outcast.emulation.__main__`.
         netns: the descriptor of a host's network namespace.
-        place: the same of any node; None of a switch, which has none of its own.
+        place: as `netns` for any node; None for a switch, which has no namespace of its own.
     """
 
     experiment: Experiment
@@ -76,14 +75,13 @@ class Record:
     warnings: list[str] = field(default_factory=list)
 
     def add(self, other: Record) -> None:
-        """Adds the record of another part."""
         self.manifest |= other.manifest
         self.effective |= other.effective
         self.warnings += other.warnings
 
 
-def as_record(kind: type[Told], planned: object, **others: Any) -> Told:
-    """A record with `others`, and what is planned in the fields of the same names."""
+def as_record(kind: type[Kept], planned: object, **others: Any) -> Kept:
+    """A record of `others`, and of the plan's values in the fields of the same names."""
     same = {
         name: getattr(planned, name)
         for name in kind.model_fields
@@ -93,10 +91,15 @@ def as_record(kind: type[Told], planned: object, **others: Any) -> Told:
 
 
 class Part:
-    """A block of which each step is taken in its turn; by itself a step does little.
+    """A block of a run, whose steps the run takes in its order. By itself a step does little.
 
-    Where the block fails, its programs are left to `SystemCommands.end_all`, because an orderly end
-    would only hold up the error.
+    * `prepare` makes ready, before the flows connect.
+    * `start` goes on when the flows have connected; the traffic starts at this epoch time.
+    * `require_alive` raises RunError where something has ended by itself.
+    * `running` names the programs that must end and have not; it raises RunError where one failed.
+    * `finish` ends what ends with the flows.
+    * `end` ends what is left, where the block ends well. Where it fails, programs are left to
+      `SystemCommands.end_all`, because an orderly end would only hold up the error.
 
     Attributes:
         lasting: its programs that must not end before `end`.
@@ -115,27 +118,21 @@ class Part:
         if failed is None:
             self.end()
 
-    def prepare(self) -> None:
-        """Gets ready, before the flows connect. Raises OutcastError where that fails."""
+    def prepare(self) -> None: ...
 
-    def start(self, t_start_ns: int) -> None:
-        """Goes on when the flows have connected; the traffic starts at this epoch time."""
+    def start(self, t_start_ns: int) -> None: ...
 
     def require_alive(self) -> None:
-        """Raises RunError where what it does has ended by itself."""
         for process in self.lasting:
             process.require_alive()
 
     def running(self) -> list[str]:
-        """The names of programs that must end and have not. Raises RunError where one failed."""
         return still_running(self.ending)
 
     def finish(self) -> Record:
-        """Ends what ends with the flows. Raises RunError where it went wrong."""
         return Record()
 
-    def end(self) -> None:
-        """Ends what is left, where the block ends well. Raises RunError where that fails."""
+    def end(self) -> None: ...
 
 
 class ThreadPart(Part):
@@ -144,9 +141,7 @@ class ThreadPart(Part):
     Errors begin with `what` it does, or say that they waited for the `last` of it.
     """
 
-    def __init__(
-        self, name: str, what: str, last: str, deadline_s: float = THREAD_DEADLINE_S
-    ) -> None:
+    def __init__(self, name: str, what: str, last: str, deadline_s: float = 10.0) -> None:
         super().__init__()
         self._what, self._last, self._deadline_s = what, last, deadline_s
         self._stopped = threading.Event()
@@ -164,7 +159,6 @@ class ThreadPart(Part):
             self._error = error
 
     def require_alive(self) -> None:
-        """Raises RunError where the work has failed."""
         if isinstance(self._error, RunError):
             raise self._error
         if self._error is not None:

@@ -1,7 +1,7 @@
-"""Starts our small programs at hosts, which use the standard library and one another alone.
+"""Starts small programs of outcast at hosts; they import the standard library and one another.
 
-`python standalone.py MODULE ARGUMENT...` calls `main` of one of outcast's modules. This Python is
-isolated from its environment and has no site packages, which would cost time.
+`python standalone.py MODULE ARGUMENT...` calls the module's `main`. This Python is isolated from
+its environment and has no site packages, which would cost time.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ START_DEADLINE_S = 900.0
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """The command that starts a module of outcast so."""
     return [sys.executable, "-I", "-S", __file__, module, *map(str, arguments)]
 
 
 def say(word: str) -> None:
-    """Writes a line to standard output and flushes it."""
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
 

@@ -153,9 +153,6 @@ def test_open_vswitch_that_does_not_answer_everything_is_an_error(tmp_path):
         ((b'{"id":0,',), "it gave no answer"),
         ((), "it gave no answer"),
         ((b'{"id":1,"result":"","error":null}',), "s1: its answer is to another request"),
-        ((b'["s1"]',), "s1: its answer is to another request"),
-        ((b'{"id":0,"error":null}',), "s1: its answer is no text"),
-        ((b'{"id":0,"result":' + b"[" * 100_000,), "its answer is nested too deeply"),
     ],
 )
 def test_open_vswitch_that_does_not_answer_is_an_error(pieces, said, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The synthetic blackout's switch: builds, starts and ends blackout_switch.c, and reads its result.
+"""The synthetic blackout's switch: runs blackout_switch.c, and reads its result.
 
 It stands between a switch port's link and the switch. The port keeps its name, its queue and its
 captures. The switch itself has the inner end of a veth pair in the port's place.
@@ -23,8 +23,6 @@ STOP_DEADLINE_S = 10.0
 
 
 class BlackoutSwitch(Part):
-    """Runs while the block lasts; without a blackout in the experiment there is none."""
-
     def __init__(self, run: Context) -> None:
         super().__init__()
         self._run = run
@@ -32,12 +30,6 @@ class BlackoutSwitch(Part):
         self.record: BlackoutRecord | None = None
 
     def prepare(self) -> None:
-        """Builds and starts it, and waits until it forwards.
-
-        Raises:
-            CommandError: it could not be built, or it has ended.
-            DeadlineError: it did not start in time.
-        """
         run, blackout = self._run, self._run.experiment.blackout
         if blackout is None:
             return
@@ -64,10 +56,7 @@ class BlackoutSwitch(Part):
         return Record()
 
     def end(self) -> None:
-        """Ends it, and writes every ON period into blackout.json.
-
-        Raises RunError: it ended badly, or frames were lost in it.
-        """
+        """Writes every ON period into blackout.json. Raises RunError where it lost frames."""
         blackout = self._run.experiment.blackout
         if blackout is None:
             return
@@ -88,9 +77,9 @@ class BlackoutSwitch(Part):
 
 
 def on_ns(experiment: Experiment, plan: Plan) -> int:
-    """How long an ON period lasts in nanoseconds; 0 where it counts packets instead.
+    """The length of an ON period: the time of `drops` full frames on the link to the port.
 
-    It is the time that `drops` full frames take on the link by which they come to the port.
+    It is 0 where the period counts packets instead.
     """
     blackout = experiment.blackout
     if blackout is None or blackout.by == "packets":

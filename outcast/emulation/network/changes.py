@@ -35,6 +35,7 @@ MOST_LATE_NS = 250 * 10**6
 _IFF_UP = 1
 _HEADER_BYTES = 16
 _PR_SET_TIMERSLACK = 29
+_REMEDY = "less load on this machine, or the virtual engine, keeps their times"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -42,7 +43,7 @@ class NetlinkKernel:
     """The kernel, by a netlink socket in each namespace that has a port to change."""
 
     def __init__(self, ports: Mapping[str, str], netns: Callable[[str], int | None]) -> None:
-        """Opens what is needed to change these ports; `ports` has the node of each."""
+        """`ports` has the node of each port."""
         self._sockets: dict[int | None, NetlinkSocket] = {}
         self._places: dict[str, tuple[NetlinkSocket, int]] = {}
         for port, node in ports.items():
@@ -79,10 +80,7 @@ class NetlinkKernel:
         return int(effective[change.what]) - added_ns
 
     def set_rate(self, port: PortQueue) -> int:
-        """Gives a port with an htb class its rate; returns the one that the kernel then shows.
-
-        Raises as `apply`.
-        """
+        """Gives a port with an htb class its rate. Returns and raises as `apply`."""
         netlink_socket, index = self._places[port.port]
         request = reconfigure.rate_request(index, port, echo=True)
         try:
@@ -110,8 +108,8 @@ class NetlinkKernel:
     def _set_up(self, netlink_socket: NetlinkSocket, index: int, change: Change) -> int:
         flags = _IFF_UP if change.value else 0
         body = LINK_MESSAGE.pack(socket.AF_UNSPEC, 0, index, flags, _IFF_UP)
-        asking = netlink.REQUEST | netlink.ACK
-        netlink_socket.do(netlink.message(netlink.RTM_NEWLINK, asking, 1, body))
+        acknowledged = netlink.REQUEST | netlink.ACK
+        netlink_socket.do(netlink.message(netlink.RTM_NEWLINK, acknowledged, 1, body))
         body = LINK_MESSAGE.pack(socket.AF_UNSPEC, 0, index, 0, 0)
         question = netlink.message(netlink.RTM_GETLINK, netlink.REQUEST, 1, body)
         read_back = LINK_MESSAGE.unpack_from(netlink_socket.do(question), _HEADER_BYTES)[3]
@@ -121,13 +119,11 @@ class NetlinkKernel:
         return is_up
 
     def close(self) -> None:
-        """Closes the connections to the kernel."""
         for netlink_socket in self._sockets.values():
             netlink_socket.close()
 
 
 def changer(run: Context) -> Changer:
-    """Prepares the changes of a run's events and traces."""
     experiment, plan = run.experiment, run.plan
 
     def namespace(node: str) -> int | None:
@@ -159,7 +155,7 @@ class _Player:
         return steps_ns[self._next] if self._next < len(steps_ns) else None
 
     def play(self, kernel: NetlinkKernel, now_ns: Callable[[], int]) -> None:
-        """Sets the rate that is due. Rates that are over already are left out."""
+        """Sets the rate that is due. Rates whose time is over are left out."""
         times, began_ns = self._planned.t_ns, now_ns()
         while self._next + 1 < len(times) and times[self._next + 1] <= began_ns:
             self._next += 1
@@ -173,7 +169,6 @@ class _Player:
         self._next += 1
 
     def record(self) -> PortRates:
-        """Returns what was set."""
         return PortRates(
             port=self._planned.port.port,
             trace=self._planned.trace,
@@ -185,10 +180,7 @@ class _Player:
 
 
 class Changer(ThreadPart):
-    """Makes the changes from `start` until `finish`. If one fails, `require_alive` says so.
-
-    Changes that were not due at the end are not made, because all flows had ended.
-    """
+    """Makes the changes from `start` until `finish`; those that are due later are not made."""
 
     def __init__(
         self,
@@ -198,9 +190,8 @@ class Changer(ThreadPart):
         keep_rates: Callable[[Rates], None] = lambda rates: None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        super().__init__(
-            "changes", "changing links and queues", "the last change of a link or queue"
-        )
+        last = "the last change of a link or queue"
+        super().__init__("changes", "changing links and queues", last)
         self._changes = list(changes)
         self._players = [_Player(trace) for trace in traces]
         self._kernel = kernel
@@ -214,12 +205,10 @@ class Changer(ThreadPart):
         self._kernel.close()
 
     def start(self, t_start_ns: int) -> None:
-        """Begins; a change's time counts from this epoch time."""
         self._t_start_ns = t_start_ns
         self._thread.start()
 
     def finish(self) -> Record:
-        """Makes no more changes, and returns those that were made."""
         self.stop()
         if self._players:
             self._keep_rates(self.rates())
@@ -233,19 +222,16 @@ class Changer(ThreadPart):
     def warnings(self) -> list[str]:
         """A line for changes that came late, and one for changes that were not made."""
         lines = []
-        late = [a for a in self._applied if (a.applied_ns or 0) - a.at_ns > LATE_NS]
-        if late:
-            worst = max(late, key=lambda a: (a.applied_ns or 0) - a.at_ns)
-            late_ms = ((worst.applied_ns or 0) - worst.at_ns) / 1e6
+        all_late_ns = [(change.applied_ns or 0) - change.at_ns for change in self._applied]
+        if late_ns := [each for each in all_late_ns if each > LATE_NS]:
             lines.append(
-                f"{len(late)} of {len(self._changes)} changes of links and queues came late, the "
-                f"latest by {late_ms:.1f} ms; less load on this machine, or the virtual engine, "
-                "keeps their times"
+                f"{len(late_ns)} of {len(self._changes)} changes of links and queues came late, "
+                f"the latest by {max(late_ns) / 1e6:.1f} ms; {_REMEDY}"
             )
         lines += [
             f"{trace.port}: {trace.skipped} of {trace.skipped + len(trace.t_ns)} rates of "
             f"{trace.trace} came too late to be set, and one {trace.latest_ns / 1e6:.1f} ms late; "
-            "less load on this machine, or the virtual engine, keeps their times"
+            f"{_REMEDY}"
             for trace in self.rates().ports
             if trace.skipped or trace.latest_ns > LATE_NS
         ]
@@ -258,14 +244,12 @@ class Changer(ThreadPart):
         return lines
 
     def rates(self) -> Rates:
-        """Returns what the traces set."""
         return Rates(ports=[player.record() for player in self._players])
 
     def _since_start_ns(self) -> int:
         return self._now_ns() - self._t_start_ns
 
     def work(self) -> None:
-        """Makes each change at its time. Raises what one fails with."""
         wake_on_time()
         remaining = iter(self._changes)
         change = next(remaining, None)
@@ -285,7 +269,7 @@ class Changer(ThreadPart):
                 return
 
     def _awaited(self, at_ns: int) -> bool:
-        """Waits until so long after the traffic's start; False if the block has ended before."""
+        """Waits for a time after the traffic's start; False if the block has ended before."""
         while (left_ns := at_ns - self._since_start_ns()) > 0:
             if self._stopped.wait(left_ns / 1e9):
                 return False

@@ -46,7 +46,6 @@ class Controller(Part):
         self._run = run
 
     def prepare(self) -> None:
-        """Starts it."""
         plan, folder = self._run.plan, self._run.scratch
         graph_file = folder / "graph.json"
         graph_file.write_text(graph.dumps(plan.graph))
@@ -64,7 +63,6 @@ class Controller(Part):
         self.lasting.append(self._process)
 
     def end(self) -> None:
-        """Ends it."""
         self._process.end(signal.SIGTERM, STOP_DEADLINE_S)
 
     def _events(self) -> list[dict[str, Any]]:
@@ -103,10 +101,9 @@ class Controller(Part):
 def verify_tables(
     plan: Plan, dump_flows: Callable[[Sequence[str]], Iterable[str]], commands: SystemCommands
 ) -> dict[str, frozenset[entries.Entry]]:
-    """Checks that every switch holds the planned entries and groups, and no others.
+    """The entries of each switch, which are the planned ones, as are the groups.
 
-    `dump_flows` gives each switch's entries, as `ovs-appctl bridge/dump-flows` prints them. Returns
-    the entries of each switch.
+    `dump_flows` gives each switch's entries, as `ovs-appctl bridge/dump-flows` prints them.
 
     Raises ReadBackError: a switch holds others; the error names the first one.
     """
@@ -130,25 +127,12 @@ def _compare(switch: str, what: str, planned: Set[object], read_back: Set[object
         raise ReadBackError(switch, what, lacking or "no more", surplus or "less")
 
 
-def _require_refused(probes: Probes, packet: FiveTuple, size_bytes: int) -> None:
-    """Raises ReadBackError where a sender lets a packet out that its link does not take."""
-    try:
-        probes.send(packet, size_bytes)
-    except OSError as error:
-        if error.errno == errno.EMSGSIZE:
-            return
-        raise
-    raise ReadBackError(packet.src, f"a packet of {size_bytes} B", "refused (mtu)", "sent")
-
-
 def verify_paths(network: Network) -> None:
     """Sends a probe with each flow's own addresses and ports along its whole path, and one back.
 
     Where paths depend on nothing but the hosts, each pair of hosts has one. Every probe must
     arrive. The switch ports' counters are read before and after: a port on a planned path must
-    have sent exactly the probes that cross it, and every other port none. Where switches draw a
-    port for each packet, so many probes go that every port of every way is taken, and all ports
-    together must have sent each probe once a hop.
+    have sent exactly the probes that cross it, and every other port none.
 
     Where links have an MTU of their own, a probe is as large as its path takes, and the sender must
     refuse a larger one.
@@ -157,30 +141,18 @@ def verify_paths(network: Network) -> None:
         DeadlineError: a probe does not arrive.
         ReadBackError: a port sent another number of packets; the error names the first one.
     """
-    if network.plan.per_packet:
+    plan, hosts = network.plan, network.plan.host_of
+    if plan.per_packet:
         _verify_drawn_paths(network)
         return
-    plan = network.plan
-    usual = all(link.mtu_bytes == STANDARD_MTU_BYTES for link in plan.links.values())
-    hosts = plan.host_of
     expected: Counter[str] = Counter()
     before = network.transmitted()
-    with Probes(network.netns, hosts.__getitem__, PROBE_DEADLINE_S) as probes:
+    with Probes(network.netns, plan) as probes:
         for packet in plan.path_probes():
-            src, dst = hosts[packet.src], hosts[packet.dst]
-            path = plan.path(src, dst, packet)
-            try:
-                if usual:
-                    arrived = probes.send(packet)
-                else:
-                    mtu_bytes = plan.smallest_mtu_bytes(path)
-                    arrived = probes.send(packet, mtu_bytes)
-                    if plan.links[path[0], path[1]].mtu_bytes == mtu_bytes:
-                        _require_refused(probes, packet, mtu_bytes + 1)
-            except TimeoutError:
-                raise DeadlineError(f"a probe from {src} to {dst}", PROBE_DEADLINE_S) from None
-            if arrived != packet:
-                raise ReadBackError(dst, "probe", packet, arrived)
+            path = plan.path(hosts[packet.src], hosts[packet.dst], packet)
+            mtu_bytes = probes.verify(packet, path)
+            if mtu_bytes is not None and plan.links[path[0], path[1]].mtu_bytes == mtu_bytes:
+                probes.require_refused(packet, mtu_bytes + 1)
             expected.update(plan.ports_on(path))
     after = network.transmitted()
     for port, count in after.items():
@@ -189,9 +161,12 @@ def verify_paths(network: Network) -> None:
 
 
 def _verify_drawn_paths(network: Network) -> None:
-    """Sends probes as `verify_paths` does, where switches draw a port for each packet."""
+    """As `verify_paths`, where switches draw a port for each packet.
+
+    So many probes go that every port of every way is taken. All ports together must have sent each
+    probe once a hop.
+    """
     plan, hosts = network.plan, network.plan.host_of
-    usual = all(link.mtu_bytes == STANDARD_MTU_BYTES for link in plan.links.values())
     packets = plan.path_probes()
     ways = {packet: plan.ways(hosts[packet.src], hosts[packet.dst], packet) for packet in packets}
     # Those that share an edge switch try its ports, or the ports towards it, together.
@@ -199,19 +174,12 @@ def _verify_drawn_paths(network: Network) -> None:
     to_edge = Counter(of_packet[0][-2] for of_packet in ways.values())
     hops, taken = 0, set[str]()
     before = network.transmitted()
-    with Probes(network.netns, hosts.__getitem__, PROBE_DEADLINE_S) as probes:
+    with Probes(network.netns, plan) as probes:
         for packet, of_packet in ways.items():
             taken.update(port for way in of_packet for port in plan.ports_on(way))
-            mtu_bytes = None if usual else min(map(plan.smallest_mtu_bytes, of_packet))
             together = min(from_edge[of_packet[0][1]], to_edge[of_packet[0][-2]])
             for _ in range(-(-PROBES_A_WAY * len(of_packet) // together)):
-                try:
-                    arrived = probes.send(packet, mtu_bytes)
-                except TimeoutError:
-                    text = f"a probe from {packet.src} to {packet.dst}"
-                    raise DeadlineError(text, PROBE_DEADLINE_S) from None
-                if arrived != packet:
-                    raise ReadBackError(hosts[packet.dst], "probe", packet, arrived)
+                probes.verify(packet, *of_packet)
                 hops += len(of_packet[0]) - 2
     sent = {port: count - before[port] for port, count in network.transmitted().items()}
     for port, count in sent.items():
@@ -227,27 +195,19 @@ _HEADER_WORDS = 5
 _IP_HEADER_BYTES, _IPV6_HEADER_BYTES, _UDP_HEADER_BYTES = 20, 40, 8
 _MOST_BYTES = 1 << 16
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 23, 3
-"""From linux/in.h and linux/in6.h: never cut a packet, and do not heed what the kernel knows of the
-path."""
+"""From linux/in.h and linux/in6.h: never cut a packet, whatever the kernel knows of the path."""
 _RESET = 0x04
 """A reset to a port that nobody listens at is ignored (RFC 9293, section 3.5.2)."""
 
 
 class Probes:
-    """Sends probes between hosts.
+    """Sends probes between hosts; `netns` gives the descriptor of a host's namespace."""
 
-    Args:
-        netns: the descriptor of a host's network namespace.
-        host_of: the host that has an address.
-        deadline_s: how long a probe may take.
-    """
-
-    def __init__(
-        self, netns: Callable[[str], int], host_of: Callable[[str], str], deadline_s: float
-    ) -> None:
-        self._netns = netns
-        self._host_of = host_of
-        self._deadline_s = deadline_s
+    def __init__(self, netns: Callable[[str], int], plan: Plan) -> None:
+        self._netns, self._plan = netns, plan
+        self._has_usual_mtus = all(
+            link.mtu_bytes == STANDARD_MTU_BYTES for link in plan.links.values()
+        )
         self._raw: dict[str, socket.socket] = {}
         self._open = contextlib.ExitStack()
 
@@ -257,17 +217,38 @@ class Probes:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def send(self, packet: FiveTuple, size_bytes: int | None = None) -> FiveTuple:
-        """Sends a probe from its source to its destination. Returns the packet that arrived.
-
-        Args:
-            packet: its headers.
-            size_bytes: the size of the IP packet, which then must not be cut on the way (RFC 791's
-                DF). None sends a small one.
+    def verify(self, packet: FiveTuple, *ways: Sequence[str]) -> int | None:
+        """Sends a probe, as large as all its ways take; returns its size unless MTUs are usual.
 
         Raises:
-            TimeoutError: nothing arrived.
-            OSError: with errno EMSGSIZE, the packet is larger than the sender's interface takes.
+            DeadlineError: it does not arrive.
+            ReadBackError: another packet arrives.
+        """
+        src, dst = self._plan.host_of[packet.src], self._plan.host_of[packet.dst]
+        size_bytes = None if self._has_usual_mtus else min(map(self._plan.smallest_mtu_bytes, ways))
+        try:
+            arrived = self._send(packet, size_bytes)
+        except TimeoutError:
+            raise DeadlineError(f"a probe from {src} to {dst}", PROBE_DEADLINE_S) from None
+        if arrived != packet:
+            raise ReadBackError(dst, "probe", packet, arrived)
+        return size_bytes
+
+    def require_refused(self, packet: FiveTuple, size_bytes: int) -> None:
+        """Raises ReadBackError where a sender lets a packet out that its link does not take."""
+        try:
+            self._send(packet, size_bytes)
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                return
+            raise
+        raise ReadBackError(packet.src, f"a packet of {size_bytes} B", "refused (mtu)", "sent")
+
+    def _send(self, packet: FiveTuple, size_bytes: int | None = None) -> FiveTuple:
+        """Sends a probe. Returns the packet that arrived.
+
+        A probe with a size, which is that of the IP packet, must not be cut on the way (RFC 791's
+        DF). A probe larger than the sender's interface takes raises OSError with errno EMSGSIZE.
         """
         if packet.protocol == UDP:
             return self._send_udp(packet, size_bytes)
@@ -314,10 +295,10 @@ class Probes:
 
     @contextmanager
     def _socket(self, address: str, kind: int, protocol: int) -> Iterator[socket.socket]:
-        with entered(self._netns(self._host_of(address))):
+        with entered(self._netns(self._plan.host_of[address])):
             inside = socket.socket(rtnetlink.family_of(address), kind, protocol)
         with inside:
-            inside.settimeout(self._deadline_s)
+            inside.settimeout(PROBE_DEADLINE_S)
             yield inside
 
 
@@ -352,7 +333,6 @@ def internet_checksum(data: bytes) -> int:
 
 
 def parse_tcp(datagram: bytes) -> FiveTuple:
-    """Addresses and ports of an IPv4 packet with TCP."""
     header = 4 * (datagram[0] & 0x0F)
     sport, dport = struct.unpack_from("!HH", datagram, header)
     src, dst = socket.inet_ntoa(datagram[12:16]), socket.inet_ntoa(datagram[16:20])

@@ -31,7 +31,6 @@ _PORT_SETTINGS = {"learning": False, "flood": False, "mcast_flood": False, "bcas
 
 
 def bridge_name(switch: str) -> str:
-    """The name of a switch's bridge interface."""
     return f"{switch}-chip"
 
 
@@ -106,7 +105,6 @@ def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: SystemComman
 
 
 def _require_one_port(plan: Plan, macs_by_port: Mapping[str, Set[str]]) -> None:
-    """Raises FeatureMissingError where a switch sends to a router by two ports."""
     seen: dict[tuple[str, str], str] = {}
     for switch in plan.switches:
         for port in _ports(plan, switch):
@@ -120,7 +118,7 @@ def _require_one_port(plan: Plan, macs_by_port: Mapping[str, Set[str]]) -> None:
 
 
 def _next_mac(plan: Plan, switch: str, address: str) -> str:
-    """The Ethernet address that a switch's packets for an address have."""
+    """The MAC address to which a switch's packets for an address go."""
     host = plan.host_of[address]
     if not plan.routers:
         return plan.mac(host)

@@ -1,4 +1,4 @@
-"""Interrupt moderation: a host gets its arrivals in batches, as a network card's interrupts do.
+"""Interrupt moderation: a host gets its arrivals in batches, as by a network card's interrupts.
 
 Linux has nothing of the kind for a veth pair. So what arrives at a host is redirected to a device
 whose root qdisc is netem with slots (tc-mirred(8), tc-netem(8)). netem draws a slot's length when
@@ -67,12 +67,8 @@ _LAST = 3
 """The place of the last action in both lists. The card's police action jumps there with what comes
 within an interval, and it is one and the same in both."""
 
-_ETH_P_ALL = 3
-_MATCHALL_ACTIONS = 2
-_KIND, _OPTIONS = 1, 2
 _POLICE_TBF, _POLICE_RESULT, _POLICE_RATE, _POLICE_BURST = 1, 5, 10, 11
-_MIRRED_PARAMETERS = 2
-_GACT_PARAMETERS = 2
+_MIRRED_PARAMETERS = _GACT_PARAMETERS = 2
 # struct tc_police: index, action, limit, burst, mtu, two rates, refcnt, bindcnt, capab
 _POLICE = struct.Struct("=Ii3I24x2iI")
 # tc_gen: index, capab, action, refcnt, bindcnt; then for mirred: eaction, ifindex
@@ -85,7 +81,7 @@ class Police:
     """One packet passes in an interval.
 
     Attributes:
-        index: the action's number. Two filters with the same number share the action.
+        index: two filters with the same number share the action.
         burst: what it saves up at most, in the kernel's units of time.
     """
 
@@ -96,13 +92,13 @@ class Police:
     burst: int
 
     def encoded(self) -> bytes:
-        """The action as the kernel gets it."""
+        bucket = _POLICE.pack(self.index, self.exceeds, 0, 0, 0, 0, 0, 0)
         return _action(
             "police",
-            netlink.encode(_POLICE_TBF, _POLICE.pack(self.index, self.exceeds, 0, 0, 0, 0, 0, 0))
-            + netlink.encode(_POLICE_RESULT, struct.pack("=I", self.passes))
-            + netlink.encode(_POLICE_RATE, struct.pack("=Q", self.per_second))
-            + netlink.encode(_POLICE_BURST, struct.pack("=Q", self.burst)),
+            netlink.encode(_POLICE_TBF, bucket),
+            netlink.encode_number(_POLICE_RESULT, self.passes),
+            netlink.encode_number(_POLICE_RATE, self.per_second, "Q"),
+            netlink.encode_number(_POLICE_BURST, self.burst, "Q"),
         )
 
 
@@ -120,7 +116,6 @@ class Mirred:
     then: int
 
     def encoded(self) -> bytes:
-        """The action as the kernel gets it."""
         parameters = _MIRRED.pack(0, 0, self.then, 0, 0, self.how, self.to)
         return _action("mirred", netlink.encode(_MIRRED_PARAMETERS, parameters))
 
@@ -132,19 +127,15 @@ class Always:
     then: int
 
     def encoded(self) -> bytes:
-        """The action as the kernel gets it."""
-        return _action(
-            "gact", netlink.encode(_GACT_PARAMETERS, _GENERAL.pack(0, 0, self.then, 0, 0))
-        )
+        parameters = _GENERAL.pack(0, 0, self.then, 0, 0)
+        return _action("gact", netlink.encode(_GACT_PARAMETERS, parameters))
 
 
 Action = Police | Mirred | Always
 
 
-def _action(kind: str, options: bytes) -> bytes:
-    return netlink.encode(_KIND, kind.encode() + b"\0") + netlink.encode(
-        _OPTIONS | netlink.NESTED, options
-    )
+def _action(kind: str, *options: bytes) -> bytes:
+    return netlink.encode_text(netlink.TCA_KIND, kind) + netlink.nest(netlink.TCA_OPTIONS, *options)
 
 
 ONLY_VIRTUAL = (
@@ -156,7 +147,6 @@ ONLY_VIRTUAL = (
 
 
 def missing(what: str) -> FeatureMissingError:
-    """The error where a kernel cannot hold arrivals back; `what` it lacks."""
     return FeatureMissingError(
         f"noise.interrupts: this kernel lacks {what}, so no host's arrivals can be held back; use "
         "a kernel that has it, --engine virtual, or noise.interrupts={most: 0us}"
@@ -181,7 +171,7 @@ def hold_back(kernel: IPRoute, interface: str, interrupts: Span, name: str = IFB
             *("add-filter", "matchall"),
             index=index,
             parent=netlink.INGRESS,
-            protocol=_ETH_P_ALL,
+            protocol=netlink.ETH_P_ALL,
             action={"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": ifb},
         )
     except NetlinkError as error:
@@ -236,13 +226,11 @@ def wait_until_ready(per_second: int) -> None:
 
 
 def _set_slots(name: str, slot: Span, delay_ns: int) -> None:
-    """Makes a netem with slots a device's root qdisc. Raises RunError."""
     options = netem.options(delay_ns=delay_ns, slot=slot)
     rtnetlink.replace_qdisc(name, "netem", major=_SLOT_HANDLE, options=options)
 
 
 def _check_slots(kernel: IPRoute, name: str, index: int, slot: Span) -> None:
-    """Raises ReadBackError where the netem has other slots."""
     slots = [
         netem.Shown(netlink.raw_bytes(message.get_attr("TCA_OPTIONS"))).slot
         for message in kernel.get_qdiscs()
@@ -253,7 +241,6 @@ def _check_slots(kernel: IPRoute, name: str, index: int, slot: Span) -> None:
 
 
 def _act_on_arrivals(kernel: IPRoute, name: str, index: int, actions: Sequence[Action]) -> None:
-    """Does the same with each packet that arrives. Raises FeatureMissingError."""
     try:
         kernel.tc("add", "ingress", index=index)
         netlink.add_matchall(name, [action.encoded() for action in actions])
@@ -263,7 +250,6 @@ def _act_on_arrivals(kernel: IPRoute, name: str, index: int, actions: Sequence[A
 
 
 def _check_actions(kernel: IPRoute, name: str, index: int, actions: Sequence[Action]) -> None:
-    """Raises ReadBackError where something else becomes of what arrives."""
     filters = kernel.get_filters(index=index, parent=netlink.INGRESS)
     effective = [decoded for message in filters if (decoded := _actions_of(message))]
     if effective != [list(actions)]:
@@ -276,25 +262,21 @@ def _actions_of(message: Any) -> list[Action | str]:
     The kernel dumps a filter's head without options too.
     """
     options = message.get_attr("TCA_OPTIONS")
-    listed = netlink.attribute(netlink.raw_bytes(options), _MATCHALL_ACTIONS) if options else None
-    return [_decoded(raw) for _, raw in netlink.attributes(listed or b"")]
+    raw = netlink.raw_bytes(options) if options else b""
+    listed = netlink.attribute(raw, netlink.TCA_MATCHALL_ACT) or b""
+    return [_decoded(action) for _, action in netlink.attributes(listed)]
 
 
 def _decoded(raw: bytes) -> Action | str:
     parts = dict(netlink.attributes(raw))
-    kind = parts[_KIND].rstrip(b"\0").decode()
-    options = dict(netlink.attributes(parts[_OPTIONS]))
+    kind = parts[netlink.TCA_KIND].rstrip(b"\0").decode()
+    options = dict(netlink.attributes(parts[netlink.TCA_OPTIONS]))
     if kind == "police":
         index, exceeds, *_ = _POLICE.unpack(options[_POLICE_TBF])
-        numbers = netlink.numbers(parts[_OPTIONS])
+        numbers = netlink.numbers(parts[netlink.TCA_OPTIONS])
         # The kernel does not show a result of 0, nor rates that it does not know.
-        return Police(
-            index,
-            numbers.get(_POLICE_RATE, 0),
-            numbers.get(_POLICE_RESULT, _OK),
-            exceeds,
-            numbers.get(_POLICE_BURST, 0),
-        )
+        rate, burst = numbers.get(_POLICE_RATE, 0), numbers.get(_POLICE_BURST, 0)
+        return Police(index, rate, numbers.get(_POLICE_RESULT, _OK), exceeds, burst)
     if kind == "mirred":
         _, _, then, _, _, how, to = _MIRRED.unpack(options[_MIRRED_PARAMETERS])
         return Mirred(how, to, then)

@@ -45,9 +45,7 @@ def configure(
     """Sets limits and announced ports of every host that takes part, and reads them back.
 
     `interfaces` has the address of each of a host's further interfaces, by the interface's name.
-
-    Returns:
-        By host, the number of subflows that a connection there can have.
+    Returns how many subflows a connection of each host can have.
 
     Raises ReadBackError: the kernel shows other limits or ports.
     """
@@ -63,8 +61,7 @@ def configure(
         if flow.transport.mptcp.over == "interfaces":
             senders[flow.src] = interfaces(flow.src)
             continue
-        most = max(count, receivers.get(flow.dst, ("", 0))[1])
-        receivers[flow.dst] = (flow.dst_ip, most)
+        receivers[flow.dst] = (flow.dst_ip, max(count, receivers.get(flow.dst, ("", 0))[1]))
     for host, count in further.items():
         inside = netns(host)
         limits = f"add_addr_accepted {count} subflows {count}"
@@ -74,18 +71,14 @@ def configure(
             raise ReadBackError(host, "mptcp limits", limits, read_back)
     for host, (address, count) in receivers.items():
         ports = range(FIRST_JOIN_PORT, FIRST_JOIN_PORT + count)
-        text = _add_endpoints(
-            commands, netns(host), [[address, "port", str(port), "signal"] for port in ports]
-        )
+        endpoints = [[address, "port", str(port), "signal"] for port in ports]
+        text = _add_endpoints(commands, netns(host), endpoints)
         shown_ports = [int(port) for port in re.findall(r" port ([0-9]+) .*signal", text)]
         if shown_ports != list(ports):
             raise ReadBackError(host, "mptcp endpoints", list(ports), shown_ports)
     for host, addresses in senders.items():
-        text = _add_endpoints(
-            commands,
-            netns(host),
-            [[address, "dev", interface, "subflow"] for interface, address in addresses.items()],
-        )
+        endpoints = [[ip, "dev", interface, "subflow"] for interface, ip in addresses.items()]
+        text = _add_endpoints(commands, netns(host), endpoints)
         found = {name: ip for ip, name in re.findall(r"^(\S+) .*subflow.* dev (\S+)", text, re.M)}
         if found != addresses:
             raise ReadBackError(host, "mptcp endpoints", addresses, found)
@@ -102,10 +95,7 @@ def _add_endpoints(commands: SystemCommands, netns: int, added: Iterable[Sequenc
 def await_subflows(
     flows: Sequence[Flow], sample: Callable[[str], Sequence[SocketSample]], deadline_ns: int
 ) -> Subflows:
-    """Waits until every flow has as many subflows as were requested.
-
-    Raises RunError: a flow has fewer or more subflows; the error names the first such flow.
-    """
+    """Waits until every flow has as many subflows as were requested. Raises RunError."""
     multipath = [flow for flow in flows if flow.transport.mptcp is not None]
     while True:
         samples = {host: sample(host) for host in sorted({flow.src for flow in multipath})}

@@ -27,41 +27,35 @@ from outcast.records.queue_statistics import Shown
 
 
 class NamespaceHost(Host):
-    """A Mininet host without a shell of its own: a namespace."""
+    """A Mininet host without a shell: a namespace, which hosts.py configures."""
 
     netns: int
 
     def startShell(self, mnopts: str | None = None) -> None:  # Mininet's name
-        """Makes the namespace, and no shell."""
         self.netns = new_namespace()
 
     def addIntf(self, intf: Intf, port: int | None = None, moveIntfFn: Any = None) -> None:
-        """Notes the interface, and moves none, because veth pairs are made where they belong."""
         super().addIntf(intf, port=port, moveIntfFn=lambda *_: None)
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Does nothing; see hosts.py."""
         return {}
 
     def terminate(self) -> None:
-        """Closes the namespace, and with it its interfaces."""
         os.close(self.netns)
 
 
 class PortSwitch(OVSSwitch):
-    """A Mininet Open vSwitch switch without a shell; see openvswitch.py."""
+    """A Mininet Open vSwitch switch without a shell; openvswitch.py makes it."""
 
     isSetup = True  # Mininet would ask a running Open vSwitch for its version here.
 
     def startShell(self, mnopts: str | None = None) -> None:
-        """Does nothing, because switches are in the network's own namespace."""
+        pass
 
     def cmd(self, *_args: Any, **_kwargs: Any) -> str:
-        """Does nothing, because the network does in bulk what Mininet would run here."""
         return ""
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Does nothing, because a switch has only its ports to configure."""
         return {}
 
 
@@ -69,7 +63,6 @@ class PlainIntf(Intf):
     """An interface that has only a name here; the kernel's part is done in bulk."""
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Does nothing."""
         return {}
 
 
@@ -78,7 +71,7 @@ class PlainLink(Link):
 
     @classmethod
     def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:
-        """Does nothing."""
+        pass
 
 
 UP_DEADLINE_S = 10.0
@@ -173,15 +166,12 @@ class Network:
             self.places.append(_Place(netns, kernel, index))
 
     def netns(self, host: str) -> int:
-        """The descriptor of the namespace that a host and its further interfaces are in."""
         return int(self.net[self.plan.machine(host)].netns)
 
     def further_interfaces(self, host: str) -> dict[str, str]:
-        """The IPv4 addresses of a host's further interfaces, by the interfaces' names."""
         return {f"{name}-eth0": self.plan.ip(name) for name in self.plan.interfaces(host)[1:]}
 
     def close(self) -> None:
-        """Closes the hosts' namespaces."""
         for place in self.places:
             place.kernel.close()
         for host in self.net.hosts:
@@ -229,7 +219,7 @@ class Network:
         return BLACKOUT_ENDS if self.plan.blackout_at else ()
 
     def steer_arrivals(self, core: int, folder: Path) -> None:
-        """Makes one core process everything that arrives at any interface, in order.
+        """Makes one core process all arrivals at every interface, in order.
 
         A veth pair leaves a packet to the core that its sender runs on. When that core changes,
         packets overtake one another within a link by microseconds, which no cable allows. Receive
@@ -264,7 +254,6 @@ class Network:
         return rtnetlink.End(intf.name, mtu_bytes)
 
     def shown_queues(self) -> dict[str, list[Any]]:
-        """The netlink messages of the qdiscs and classes of every switch port."""
         dumps: dict[str, list[Any]] = {}
         for place in self.places:
             messages = place.kernel.queues(set(place.ports.values()))
@@ -272,7 +261,7 @@ class Network:
         return dumps
 
     def counted_by_queues(self, ports: Collection[str] | None = None) -> dict[str, list[Shown]]:
-        """Reads what the qdiscs of these switch ports have counted, or those of every one."""
+        """What the qdiscs of these switch ports, or of all, have counted."""
         counts: dict[str, list[Shown]] = {}
         for place in self.places:
             index = {p: number for p, number in place.ports.items() if ports is None or p in ports}
@@ -281,7 +270,7 @@ class Network:
         return counts
 
     def transmitted(self) -> dict[str, int]:
-        """Packets that each switch port has sent so far, by the kernel's interface counters."""
+        """Packets that each switch port has sent so far."""
         return {port: stats["tx_packets"] for port, stats in self.interface_counters().items()}
 
     def interface_counters(self) -> dict[str, dict[str, int]]:
@@ -304,7 +293,7 @@ class Network:
         return found
 
     def losses(self) -> dict[str, dict[Cause, int]]:
-        """Reads what every port of the network has lost so far, also the hosts' ports, by cause.
+        """What every port of the network has lost so far, by cause; hosts' ports too.
 
         An interface that drops a packet counts it as `tx_dropped`, also where the veth pair's far
         end refuses it (veth_xmit in drivers/net/veth.c). A drop of the queue is not among these.

@@ -32,8 +32,7 @@ STOP_DEADLINE_S = 10.0
 ANSWER_DEADLINE_S = 30.0
 _ANSWER_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 256
-"""Far fewer than fit into a socket's buffer, because ovs-vswitchd may answer the first before the
-last is sent, and then neither side would read."""
+"""Far fewer than fit into a socket's buffer: where it is full, neither side would read."""
 _STATISTICS = "other_config:stats-update-interval"
 _NEVER_MS = (1 << 31) - 1
 """An interval in which ovs-vswitchd writes every port's counters into its database. Nobody reads
@@ -58,7 +57,6 @@ class OpenVSwitch(Part):
             commands.environment[variable] = str(folder)
 
     def prepare(self) -> None:
-        """Starts both daemons. Raises DeadlineError where one does not answer in time."""
         database = self._folder / "conf.db"
         socket = self._folder / "db.sock"
         self._commands.run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
@@ -83,7 +81,6 @@ class OpenVSwitch(Part):
         )
 
     def end(self) -> None:
-        """Ends both daemons."""
         for process in reversed(self.lasting):
             process.end(signal.SIGTERM, STOP_DEADLINE_S)
 
@@ -94,12 +91,8 @@ class OpenVSwitch(Part):
         process = self._commands.spawn(
             program,
             [
-                program,
-                *arguments,
-                f"--pidfile={self._folder / program}.pid",
-                f"--log-file={log}",
-                "--verbose=console:off",
-                "--verbose=syslog:off",
+                *(program, *arguments, f"--pidfile={self._folder / program}.pid"),
+                *(f"--log-file={log}", "--verbose=console:off", "--verbose=syslog:off"),
             ],
             stdout=self._folder / f"{program}.out",
             stderr=self._folder / f"{program}.err",
@@ -112,11 +105,10 @@ class OpenVSwitch(Part):
 
     @property
     def pid(self) -> int:
-        """The process number of ovs-vswitchd, once it is started."""
         return self.lasting[-1].popen.pid
 
     def ask(self, method: str, arguments: Sequence[str]) -> Iterator[str]:
-        """Asks for what `ovs-appctl METHOD ARGUMENT` prints for each argument; no program starts.
+        """What `ovs-appctl METHOD ARGUMENT` prints for each argument; no program starts.
 
         These are requests in JSON-RPC at ovs-vswitchd's control socket (ovs-appctl(8)). All go by
         one connection, because for each connection ovs-vswitchd looks at every bridge and port.
@@ -167,7 +159,6 @@ def create_switches(plan: Plan, datapath: str, controller: str, commands: System
 
 
 def _numbers(plan: Plan, switch: str) -> dict[str, int]:
-    """The OpenFlow number of each port by the name of its interface."""
     return {
         plan.attached(port_name(plan.graph, switch, neighbour)): plan.graph.edges[
             switch, neighbour
@@ -186,8 +177,8 @@ def _check_ports(plan: Plan, commands: SystemCommands) -> None:
         for port, number in _numbers(plan, switch).items():
             effective, error = interfaces.get(port, ("none", ""))
             if effective != str(number):
-                told = f"{effective} {error}".strip()
-                raise ReadBackError(port, "OpenFlow port", str(number), told)
+                shown = f"{effective} {error}".strip()
+                raise ReadBackError(port, "OpenFlow port", str(number), shown)
 
 
 def _connect(control: socket.socket, path: Path) -> None:
@@ -200,13 +191,10 @@ def _connect(control: socket.socket, path: Path) -> None:
 
 
 def _result(answer: Any, number: int, method: str) -> str:
-    """The text in the answer to a request. Raises RunError for a refusal or another answer."""
-    if not isinstance(answer, dict) or answer.get("id") != number:
+    if answer["id"] != number:
         raise RunError(f"ovs-vswitchd, asked for {method}: its answer is to another request")
-    if answer.get("error") is not None:
+    if answer["error"] is not None:
         raise RunError(f"ovs-vswitchd refused {method}: {answer['error']}")
-    if not isinstance(answer.get("result"), str):
-        raise RunError(f"ovs-vswitchd, asked for {method}: its answer is no text")
     return str(answer["result"])
 
 
@@ -216,8 +204,6 @@ def _answers(control: socket.socket) -> Iterator[Any]:
     while True:
         try:
             answer, end = decoder.raw_decode(text)
-        except RecursionError:
-            raise OSError("its answer is nested too deeply") from None
         except ValueError:
             received = control.recv(_ANSWER_BYTES)
             if not received:
@@ -231,11 +217,11 @@ def _answers(control: socket.socket) -> Iterator[Any]:
 def has_kernel_module() -> bool:
     """Whether the kernel has its own datapath, as a module or built in.
 
-    It asks for the generic netlink family by which ovs-vswitchd talks to it. That also makes the
-    kernel load the module (CTRL_CMD_GETFAMILY, include/uapi/linux/genetlink.h).
+    The request for the datapath's generic netlink family also makes the kernel load the module
+    (CTRL_CMD_GETFAMILY, include/uapi/linux/genetlink.h).
     """
     generic, control, get_family, family_name = 16, 16, 3, 2
-    body = struct.pack("BBH", get_family, 1, 0) + netlink.encode(family_name, b"ovs_datapath\0")
+    body = struct.pack("BBH", get_family, 1, 0) + netlink.encode_text(family_name, "ovs_datapath")
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, generic) as connection:
         connection.send(netlink.message(control, netlink.REQUEST, 1, body))
         return netlink.refusal(connection.recv(65536)) is None

@@ -36,10 +36,7 @@ connections that a host opens and for those that it accepts."""
 
 
 def sysctls(transport: Transport) -> dict[str, str]:
-    """The settings of a host under /proc/sys/net: values by path (tcp(7), ip-sysctl).
-
-    What the configuration leaves out is left alone, so the kernel's own value stays.
-    """
+    """A host's settings under /proc/sys/net by path (tcp(7), ip-sysctl), as far as requested."""
     era: dict[str, str] = {}
     if transport.tail_loss_probe is not None:
         era["ipv4/tcp_early_retrans"] = "3" if transport.tail_loss_probe else "0"
@@ -80,10 +77,7 @@ def route_metrics(transport: Transport) -> dict[str, int]:
 
 
 def check_route(host: str, requested: Mapping[str, int], read_back: Mapping[str, int]) -> None:
-    """Raises ReadBackError where a route's metric differs from the request.
-
-    The names are ip-route(8)'s; `rto_min` is in milliseconds.
-    """
+    """Raises ReadBackError where a route's metric differs; `rto_min` is in milliseconds."""
     for name, value in requested.items():
         # The kernel does not keep a metric of 0, because that is its default.
         effective = read_back.get(name, 0)
@@ -107,12 +101,10 @@ def require_rack(transport: Transport, release: str) -> None:
 
 
 def has_ipv6() -> bool:
-    """Whether this kernel has IPv6."""
     return bool(read_sysctl("ipv6/conf/all/disable_ipv6"))
 
 
 def require_ipv6() -> None:
-    """Raises FeatureMissingError where this kernel has no IPv6."""
     if not has_ipv6():
         raise FeatureMissingError(
             "addressing: this kernel has no IPv6, or it was switched off at boot (ipv6.disable=1); "
@@ -135,7 +127,7 @@ RECORDED_SYSCTLS = (
 
 
 def write_sysctl(name: str, value: str, where: str) -> str:
-    """Sets a value in the present namespace and returns what the kernel then shows.
+    """Sets a value in the present namespace.
 
     Raises ReadBackError: the kernel refuses the value or shows another one.
     """
@@ -159,7 +151,6 @@ def read_sysctl(name: str) -> str:
 
 
 def congestion_controls() -> list[str]:
-    """The congestion controls that this kernel has, built in or loaded."""
     try:
         return AVAILABLE_CONGESTION_CONTROLS.read_text().split()
     except OSError:
@@ -167,21 +158,18 @@ def congestion_controls() -> list[str]:
 
 
 def require_congestion_control(name: str, in_guest: Collection[str] | None, why: str = "") -> None:
-    """Raises FeatureMissingError where this kernel cannot use a congestion control.
+    """Raises FeatureMissingError where this kernel has no congestion control of that name.
 
     Args:
         name: the kernel's name of it.
-        in_guest: the congestion controls that the virtual engine's kernel has; None where none is
-            built, because it lists them when it is booted first.
+        in_guest: those of the virtual engine's kernel; None where no such kernel is built.
         why: the clause of the error that says why its module was not loaded.
     """
     available = congestion_controls()
     if name not in available:
         hint = did_you_mean(name, {*available, *(in_guest or ())})
         if in_guest is None:
-            hint += (
-                "; the virtual engine's kernel has others, once it is there: scripts/guest/build"
-            )
+            hint += "; the virtual engine's kernel, which scripts/guest/build makes, has others"
         elif name in in_guest:
             hint = "; the virtual engine's kernel has (--engine virtual)"
         raise FeatureMissingError(
@@ -203,8 +191,7 @@ def allow_congestion_control(name: str, path: Path = ALLOWED_CONGESTION_CONTROLS
     """
     names = path.read_text().split()
     try:
-        # Written even where the name is there. So the guest does the same for every name, and its
-        # clock, which each such step moves, shows the same.
+        # Written even where the name is there, because each such step moves the guest's clock.
         path.write_text(" ".join(dict.fromkeys([*names, name])))
     except FileNotFoundError:
         available = sorted(congestion_controls())
@@ -236,7 +223,6 @@ def configure_offloads(interface: str, *, on: bool) -> None:
 
 
 def read_offloads(interface: str) -> dict[str, bool]:
-    """Whether each offload of an interface is on, by its name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         return {
             name: bool(_ethtool(control, interface, name, command, 0))
