@@ -2,7 +2,7 @@
 
 The tables of the terminal and the report, the default columns of sweeps, the labels of axes and
 the reference in docs/analysis.md follow from it. To add a quantity, add an entry here; with
-`measure` the analysis also computes it and puts it into summary.json.
+`measure` the analysis also computes it.
 """
 
 from __future__ import annotations
@@ -71,8 +71,10 @@ class Quantity:
         label: its name in the report and on axes.
         shown: where: `run` (the end of a run), `show` (`outcast show`), `report`, `sweep`.
         definition: what it is, in a sentence for the reference; empty if the label says it all.
-        measure: the function that computes it of an output, from an Analysis and a PortAnalysis:
-            `module:function` in outcast/analysis/measure. summary.json then has it.
+        measure: the function that computes it, `module:function` in outcast/analysis/measure. It
+            takes the Analysis; for a class also its FlowRecords, for an output its PortAnalysis,
+            for a flow its FlowRecord. It returns a number or None for summary.json, or for
+            flows.parquet.
     """
 
     level: str

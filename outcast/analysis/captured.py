@@ -41,11 +41,11 @@ from outcast.analysis.join.join import Joined, Verdict, count
 from outcast.analysis.join.packets import grouped
 from outcast.analysis.join.service import Whole
 from outcast.analysis.measure.flows import MOUSE_SHARE, mice_warnings
-from outcast.analysis.measure.program_flows import LEAST_DATA_SHARE
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.segments import paint, unwrap
 from outcast.analysis.measure.tcp import Acks, round_trips
 from outcast.analysis.port_analysis import PortAnalysis, measured
+from outcast.analysis.program_flows import LEAST_DATA_SHARE
 from outcast.analysis.run_analysis import Analysis, Interval, when_all_active
 from outcast.errors import InputError
 from outcast.plan import grouping

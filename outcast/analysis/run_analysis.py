@@ -11,9 +11,9 @@ import polars as pl
 from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.join.doubts import Found
 from outcast.analysis.measure.blackout import flow_chains, port_chains
-from outcast.analysis.measure.program_flows import program_flows
 from outcast.analysis.measure.samples import port_table, socket_table
 from outcast.analysis.port_analysis import Joins, PortAnalysis, analyze_port, elsewhere, join_port
+from outcast.analysis.program_flows import program_flows
 from outcast.errors import InputError, NothingSentError
 from outcast.experiment import GroupKind, Instant
 from outcast.plan import grouping

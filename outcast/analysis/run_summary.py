@@ -1,18 +1,16 @@
-"""The summary of an analysis, and the lines that say what its reader should know.
-
-To add a key, add a field to `Summary` and a line to `summarize`.
-"""
+"""The summary of an analysis, and the warnings for its reader."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import polars as pl
 
 from outcast.analysis.join.join import Verdict
+from outcast.analysis.measure import computed
 from outcast.analysis.measure.bins import throughput_table
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import completion_summary, probe_summary, program_summary
@@ -20,7 +18,6 @@ from outcast.analysis.measure.fairness import (
     changes,
     fairness_table,
     is_stationary,
-    more_of,
     rates_in,
 )
 from outcast.analysis.measure.flows import (
@@ -29,16 +26,17 @@ from outcast.analysis.measure.flows import (
     by_class,
     flow_bytes,
     flow_measures,
+    group_measures,
     holder,
     mice,
     mice_warnings,
-    tcp_of_flow,
+    summed_tcp,
     unfinished_warnings,
     window,
 )
 from outcast.analysis.measure.kernel_counts import (
     MOST_ELSEWHERE,
-    FlowSpan,
+    KernelCounts,
     counted,
     limit_warnings,
     limits,
@@ -60,31 +58,31 @@ from outcast.records.port_summaries import (
     NoiseSummary,
     PortDrops,
     QueueSummary,
-    TcpSummary,
 )
 from outcast.records.summary import (
     ChangeSummary,
     ClassSummary,
     FairnessSummary,
     Groups,
+    GroupSummary,
     LimitSummary,
     SamplesSummary,
     Summary,
-    SynchronisationSummary,
 )
 from outcast.units import format_time, round_time
 
 MOST_IDLE = 0.5
-"""If the bottleneck is idle for more of the time, though its flows have data, the run says so."""
+"""A run warns of a bottleneck that was idle for a larger share, though its flows had data."""
 LEAST_FULL = 0.9
-"""A port that is busy for so much of the time has packets waiting."""
+"""At a port that is busy for this share of the time packets wait."""
 _FEW_ROUND_TRIPS = 10
 _LEAST_TOGETHER = 0.9
-"""For so much of a capture all flows are active, or a warning says for how much."""
+"""Of a capture; a warning says where all flows are active for a smaller share."""
 
 
 def warnings(
     analysis: Analysis,
+    flows: Mapping[int, FlowMeasures],
     losses: LossSummary | None,
     limited: Mapping[str, LimitSummary],
     queues: Mapping[str, QueueSummary],
@@ -95,16 +93,16 @@ def warnings(
     duration_s = analysis.manifest.traffic.duration_ns / 1e9
     is_whole = not (analysis.is_asked or analysis.all_active)
     small = mice(analysis)
-    return [
+    lines = [
         *loss_warnings(losses, measured, "" if is_whole else f" from 0 to {duration_s:g} s"),
         *limit_warnings(limited),
         *memory_warnings(analysis.counters.hosts),
         *_other_limits(queues),
-        *(
-            line
-            for port in analysis.ports
-            for line in slow_warnings(port.record.egress, port.record.queue, noises)
-        ),
+    ]
+    for port in analysis.ports:
+        lines += slow_warnings(port.record.egress, port.record.queue, noises)
+    return [
+        *lines,
         *_idle(analysis, queues, limited, losses),
         *unfinished_warnings(analysis),
         *mice_warnings([flow for flow in analysis.manifest.flows if flow.flow in small]),
@@ -113,7 +111,7 @@ def warnings(
         *_of_windows(analysis),
         *analysis.remarks,
         *analysis.manifest.warnings,
-        *(_held(analysis) if analysis.manifest.tells_senders else []),
+        *(_held(analysis, flows) if analysis.manifest.tells_senders else []),
     ]
 
 
@@ -292,39 +290,51 @@ def _of_windows(analysis: Analysis) -> list[str]:
     return warnings
 
 
-def _held(analysis: Analysis) -> list[str]:
+def _held(analysis: Analysis, flows: Mapping[int, FlowMeasures]) -> list[str]:
     """A warning if one flow held the link while all others ran into timeouts."""
     goodput = flow_bytes(analysis, analysis.interval)
-    goodput_bps = {
-        record.flow: 8 * goodput[record.flow] / analysis.interval.seconds
-        for record in analysis.manifest.compared_flows
-    }
-    held_by = holder(goodput_bps)
-    others = goodput_bps.keys() - {held_by}
-    if held_by is None or not all(tcp_of_flow(analysis, flow).timeouts for flow in others):
+    compared = {record.flow: record for record in analysis.manifest.compared_flows}
+    held_by = holder({flow: goodput[flow] for flow in compared})
+    others = compared.keys() - {held_by}
+    if held_by is None or not all(flows[flow].tcp.timeouts for flow in others):
         return []
-    record = next(flow for flow in analysis.manifest.flows if flow.flow == held_by)
     return [
-        f"flow {held_by} from {record.src} ({record.hops} hops) held the link: more than "
-        f"{HELD_SHARE:.0%} of the goodput, while each of the {len(others)} others ran into "
-        "timeouts (docs/limits.md)"
+        f"flow {held_by} from {compared[held_by].src} ({compared[held_by].hops} hops) held the "
+        f"link: more than {HELD_SHARE:.0%} of the goodput, while each of the {len(others)} others "
+        "ran into timeouts (docs/limits.md)"
     ]
 
 
 def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
-    """Returns the summary of an analysis. `wall_s` comes from the manifest."""
+    """The summary of an analysis. `wall_s` comes from the manifest."""
+    manifest = analysis.manifest
     main = window(analysis, analysis.interval)
     fairness = fairness_table(analysis)
-    flows = flow_measures(analysis)
+    flows, kernel = flow_measures(analysis), KernelCounts(analysis)
+
+    def did(records: Sequence[FlowRecord]) -> dict[str, Any]:
+        return group_measures(flows, kernel, records) | computed("class", analysis, records)
+
+    # The least RTO of captures' senders is not known.
+    unknown = {} if manifest.tells_senders else dict.fromkeys(("timeouts_seen", "halted_s"))
+    groups: Groups = {
+        kind: {
+            label: main.groups[kind][label].model_copy(update=did(records) | unknown)
+            for label, records in by_label.items()
+        }
+        for kind, by_label in manifest.groups.items()
+    }
+    by_hops = {str(hops): records for hops, records in by_class(manifest).items()}
+    of_classes = {hops: did(records) for hops, records in by_hops.items()}
+    of_groups_alone = GroupSummary.model_fields.keys() - ClassSummary.model_fields.keys()
     losses, limited = loss_summary(analysis), _limited(analysis, flows)
-    groups, of_classes = _groups(analysis, main.groups, more_of(analysis, flows))
     ports = {port.record.egress: port for port in analysis.ports}
     noises = {egress: noise_summary(analysis, port) for egress, port in ports.items()}
     queues = {egress: queue_summary(analysis, port) for egress, port in ports.items()}
     return Summary(
-        name=analysis.manifest.name,
-        engine=analysis.manifest.engine,
-        duration_s=analysis.manifest.traffic.duration_ns / 1e9,
+        name=manifest.name,
+        engine=manifest.engine,
+        duration_s=manifest.traffic.duration_ns / 1e9,
         interval="asked"
         if analysis.is_asked
         else ("all active" if analysis.all_active else "whole"),
@@ -335,7 +345,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         total_goodput_bps=main.total_goodput_bps,
         classes={
             hops: part.model_copy(
-                update={k: v for k, v in of_classes[hops].items() if k in ClassSummary.model_fields}
+                update={k: v for k, v in of_classes[hops].items() if k not in of_groups_alone}
             )
             for hops, part in main.classes.items()
         },
@@ -348,59 +358,36 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
         drops=_port_drops(analysis),
         losses=losses,
         flow_chains={hops: part["chains"] for hops, part in of_classes.items()},
-        tcp=_tcp(analysis, flows),
+        tcp={
+            hops: summed_tcp([flows[record.flow] for record in records])
+            for hops, records in by_hops.items()
+        },
         queue=queues,
         phase={egress: phase_summary(analysis, port) for egress, port in ports.items()},
         noise=noises,
         fairness=_fairness(analysis, fairness),
         convergence=_convergence(analysis, fairness),
-        synchronisation=_synchronisation(analysis),
+        synchronisation=None if analysis.sockets is None else synchronisation(counted(analysis)),
         limited=limited,
         samples=_samples(analysis),
         completions=completion_summary(analysis),
         programs=program_summary(analysis),
         probes=probe_summary(analysis),
-        warnings=warnings(analysis, losses, limited, queues, noises),
+        warnings=warnings(analysis, flows, losses, limited, queues, noises),
         capture=capture_summary(analysis),
         wall_s=dict(wall_s),
         group_by=analysis.group_by,
         groups=groups,
         compare=main.compare,
+        **computed("run", analysis),
     )
-
-
-def _groups(
-    analysis: Analysis, goodput: Groups, more: Callable[[Sequence[FlowRecord]], dict[str, Any]]
-) -> tuple[Groups, dict[str, dict[str, Any]]]:
-    """Every group with what it did besides goodput; and what each class did, by its hops."""
-    # The least RTO of captures' senders is not known.
-    told = analysis.manifest.tells_senders
-    unknown = {} if told else dict.fromkeys(("timeouts_seen", "halted_s"))
-    groups: Groups = {
-        kind: {
-            label: goodput[kind][label].model_copy(update=more(records) | unknown)
-            for label, records in by_label.items()
-        }
-        for kind, by_label in analysis.manifest.groups.items()
-    }
-    return groups, {
-        str(hops): more(records) for hops, records in by_class(analysis.manifest).items()
-    }
 
 
 def _convergence(analysis: Analysis, fairness: pl.DataFrame | None) -> list[ChangeSummary]:
     # A flow of joined captures joins with its first packet, which is no event of its own.
     found = changes(analysis, fairness) if analysis.manifest.tells_senders else []
-    start_ns, end_ns = analysis.interval.start_ns, analysis.interval.end_ns
-    return [
-        ChangeSummary(
-            t_s=change.t_ns / 1e9,
-            flows=change.flows,
-            fair_after_s=None if change.fair_after_ns is None else change.fair_after_ns / 1e9,
-        )
-        for change in found
-        if not analysis.is_asked or start_ns <= change.t_ns < end_ns
-    ]
+    start_s, end_s = analysis.interval.start_ns / 1e9, analysis.interval.end_ns / 1e9
+    return [change for change in found if not analysis.is_asked or start_s <= change.t_s < end_s]
 
 
 def _stationary(analysis: Analysis) -> bool | None:
@@ -416,13 +403,14 @@ def _limited(analysis: Analysis, flows: Mapping[int, FlowMeasures]) -> dict[str,
     """What limited each planned flow while it was active within the interval."""
     if analysis.sockets is None:
         return {}
-    spans = [
-        FlowSpan(record, did.active.start_ns, did.active.end_ns, did.tcp.halted_s)
-        for record in analysis.manifest.planned_flows
-        for did in [flows[record.flow]]
-        if did.active.seconds
-    ]
-    return limits(analysis.sockets, spans)
+    return limits(
+        analysis.sockets,
+        [
+            (record, flows[record.flow].active, flows[record.flow].tcp.halted_s)
+            for record in analysis.manifest.planned_flows
+            if flows[record.flow].active.seconds
+        ],
+    )
 
 
 def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
@@ -452,17 +440,6 @@ def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
     return drops
 
 
-def _tcp(analysis: Analysis, flows: Mapping[int, FlowMeasures]) -> dict[str, TcpSummary]:
-    classes = {}
-    for hops, records in by_class(analysis.manifest).items():
-        parts = [flows[record.flow].tcp for record in records]
-        sums = {
-            name: sum(getattr(part, name) for part in parts) for name in TcpSummary.model_fields
-        }
-        classes[str(hops)] = TcpSummary(**sums | {"halted_s": round(sums["halted_s"], 9)})
-    return classes
-
-
 def _fairness(analysis: Analysis, table: pl.DataFrame | None) -> dict[str, FairnessSummary]:
     if table is None:
         return {}
@@ -475,10 +452,6 @@ def _fairness(analysis: Analysis, table: pl.DataFrame | None) -> dict[str, Fairn
         format_time(row.pop("width")): FairnessSummary(**row)
         for row in widths.sort("width").iter_rows(named=True)
     }
-
-
-def _synchronisation(analysis: Analysis) -> SynchronisationSummary | None:
-    return None if analysis.sockets is None else synchronisation(counted(analysis))
 
 
 def _samples(analysis: Analysis) -> SamplesSummary | None:

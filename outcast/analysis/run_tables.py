@@ -13,6 +13,7 @@ import polars as pl
 
 from outcast.analysis import store
 from outcast.analysis.join.doubts import Found
+from outcast.analysis.measure import computed
 from outcast.analysis.measure.bins import throughput_table, utilisation_table
 from outcast.analysis.measure.completions import completion_table, execution_table, probe_table
 from outcast.analysis.measure.fairness import fairness_table
@@ -24,7 +25,7 @@ from outcast.analysis.measure.flows import (
 )
 from outcast.analysis.measure.kernel_counts import KernelCounts
 from outcast.analysis.measure.losses import link_table
-from outcast.analysis.measure.queue import spread_of
+from outcast.analysis.measure.spreads import spread_of
 from outcast.analysis.measure.streams import stream_table, workload_table
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis
@@ -108,25 +109,19 @@ def round_trip_table(analysis: Analysis) -> pl.DataFrame | None:
     )
 
 
-_OF_RECORD = (
-    *("flow", "src", "src_ip", "sport", "dst", "dst_ip", "dport", "hops", "ingress", "start_ns"),
-    *("congestion_control", "name", "protocol", "of_program"),
-)
-_KINDS: dict[str, type[pl.DataType]] = {
-    **dict.fromkeys(("src", "src_ip", "dst", "dst_ip", "ingress", "congestion_control"), pl.String),
-    **dict.fromkeys(("name", "protocol"), pl.String),
-    **dict.fromkeys(("goodput_bps", "throughput_bps", "share", "halted_s"), pl.Float64),
-    **{"queueing_mean_ns": pl.Float64, "of_program": pl.Boolean},
+_FLOW_COLUMNS: dict[str, type[pl.DataType]] = {
+    **{"flow": pl.Int64, "src": pl.String, "src_ip": pl.String, "sport": pl.Int64},
+    **{"dst": pl.String, "dst_ip": pl.String, "dport": pl.Int64, "hops": pl.Int64},
+    **{"path_links": pl.Int64, "ingress": pl.String, "start_ns": pl.Int64},
+    **{"congestion_control": pl.String, "goodput_bytes": pl.Int64, "goodput_bps": pl.Float64},
+    **{"throughput_bps": pl.Float64, "share": pl.Float64, "packets": pl.Int64},
+    **{"dropped": pl.Int64, "longest_chain": pl.Int64, "retransmits": pl.Int64},
+    **{"timeouts": pl.Int64, "retransmissions_seen": pl.Int64, "spurious_seen": pl.Int64},
+    **{"timeouts_seen": pl.Int64, "halted_s": pl.Float64, "rtt_p50_ns": pl.Int64},
+    **{"queueing_mean_ns": pl.Float64, "queueing_p50_ns": pl.Int64, "queueing_p99_ns": pl.Int64},
+    **{"name": pl.String, "protocol": pl.String, "of_program": pl.Boolean, "t_first": pl.Int64},
+    **{"t_last": pl.Int64, "completion_ns": pl.Int64},
 }
-"""The columns of flows.parquet that do not hold whole numbers."""
-_FLOW_COLUMNS = (
-    *("flow", "src", "src_ip", "sport", "dst", "dst_ip", "dport", "hops", "path_links"),
-    *("ingress", "start_ns", "congestion_control", "goodput_bytes", "goodput_bps"),
-    *("throughput_bps", "share", "packets", "dropped", "longest_chain", "retransmits"),
-    *("timeouts", "retransmissions_seen", "spurious_seen", "timeouts_seen", "halted_s"),
-    *("rtt_p50_ns", "queueing_mean_ns", "queueing_p50_ns", "queueing_p99_ns", "name", "protocol"),
-    *("of_program", "t_first", "t_last", "completion_ns"),
-)
 
 
 def flow_table(analysis: Analysis) -> pl.DataFrame:
@@ -138,15 +133,18 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
     # The least RTO of captures' senders is not known.
     tells_senders = analysis.manifest.tells_senders
     rows = []
+    further: dict[str, type[pl.DataType]] = {}
     for record in analysis.manifest.flows:
         did, own_bytes = measures[record.flow], goodput[record.flow]
-        counts, waited = kernel.of([record]), spread_of(did.queueing_ns)
+        waited = spread_of(did.queueing_ns)
         seconds = active_seconds(analysis, record, analysis.interval)
         # When the first and the last packet came in, in the whole duration.
         first_ns, last_ns = packet_span_ns(analysis, record.flow) or (None, None)
+        own = computed("flow", analysis, record)
+        further |= dict.fromkeys(own, pl.Float64)
         rows.append(
             {
-                **{name: getattr(record, name) for name in _OF_RECORD},
+                **{name: getattr(record, name, None) for name in _FLOW_COLUMNS},
                 "path_links": len(record.path) - 1 if record.path else None,
                 "goodput_bytes": own_bytes,
                 "goodput_bps": 8 * own_bytes / seconds,
@@ -155,8 +153,7 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "packets": did.packets,
                 "dropped": did.dropped,
                 "longest_chain": max(did.chains, default=0),
-                "retransmits": counts["retransmits"],
-                "timeouts": counts["timeouts"],
+                **kernel.of([record]),
                 "retransmissions_seen": did.tcp.retransmissions,
                 "spurious_seen": did.tcp.spurious,
                 "timeouts_seen": did.tcp.timeouts if tells_senders else None,
@@ -168,10 +165,10 @@ def flow_table(analysis: Analysis) -> pl.DataFrame:
                 "t_first": first_ns,
                 "t_last": last_ns,
                 "completion_ns": did.completion_ns,
+                **own,
             }
         )
-    kinds = {name: _KINDS.get(name, pl.Int64) for name in _FLOW_COLUMNS}
-    return pl.DataFrame(rows, schema=kinds)
+    return pl.DataFrame(rows, schema={**_FLOW_COLUMNS, **further})
 
 
 TABLES: tuple[tuple[str, Callable[[Analysis], pl.DataFrame | None]], ...] = (

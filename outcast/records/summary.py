@@ -17,6 +17,7 @@ from outcast.experiment.engine import EngineName
 from outcast.records.port_summaries import (
     CaptureSummary,
     LossSummary,
+    Measured,
     NoiseSummary,
     PhaseSummary,
     PortDrops,
@@ -32,7 +33,7 @@ LONG_BYTES = 10_000_000
 """Flows below SHORT_BYTES are short, flows above LONG_BYTES long (the TCPRand paper, figure 11)."""
 
 
-class ClassSummary(handed_in.Record):
+class ClassSummary(Measured):
     """The flows of one hop count.
 
     `timeouts` and `retransmits` are the kernel's own counts. Over the whole duration they are those
@@ -249,7 +250,7 @@ class SamplesSummary(handed_in.Record):
     longest_ms: float
 
 
-class Summary(handed_in.Versioned):
+class Summary(handed_in.Versioned, Measured):
     """The whole of summary.json."""
 
     format: int = 1

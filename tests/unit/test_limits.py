@@ -8,11 +8,11 @@ import pytest
 
 from outcast.analysis.measure.kernel_counts import (
     LEAST_SAMPLES,
-    FlowSpan,
     limit_warnings,
     limits,
     slow_warnings,
 )
+from outcast.analysis.run_analysis import Interval
 from outcast.analysis.run_summary import idle_warnings
 from outcast.records.summary import LimitSummary
 from outcast.view import listings
@@ -56,9 +56,9 @@ def samples(
     )
 
 
-def span(halted_s: float = 0.0, end_s: int = 10, **record: Any) -> list[FlowSpan]:
-    flow: Any = SimpleNamespace(**{"flow": 0, "subflows": [], "size_bytes": None, **record})
-    return [FlowSpan(flow, 0, end_s * SECOND, halted_s)]
+def span(halted_s: float = 0.0, end_s: int = 10, **record: Any) -> list[Any]:
+    flow = SimpleNamespace(**{"flow": 0, "subflows": [], "size_bytes": None, **record})
+    return [(flow, Interval(0, end_s * SECOND), halted_s)]
 
 
 ROOM = {"unacked": 10, "notsent_bytes": 0}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from outcast import analysis
+from outcast.analysis import program_flows
 from outcast.analysis.capture.headers import FlowKey
-from outcast.analysis.measure import program_flows
 from outcast.plan import schedule
 from outcast.records.flows import (
     ControlRecord,

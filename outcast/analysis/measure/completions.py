@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from outcast.analysis.measure.queue import in_ms
+from outcast.analysis.measure.spreads import in_ms, times_summary
 from outcast.analysis.measure.streams import completed, stream_summary, streams
 from outcast.analysis.run_analysis import Analysis
 from outcast.analysis.store import Columns, table_of
@@ -128,23 +128,6 @@ def _times(flows: Sequence[Completed], low: int, high: float) -> TimesSummary | 
         return None
     times_ns = [flow.completion_ns for flow in mine if flow.completion_ns is not None]
     return times_summary(len(mine), times_ns)
-
-
-def times_summary(flows: int, times_ns: Sequence[int]) -> TimesSummary:
-    """The distribution of completion times, and how many flows were to end."""
-    times_ms = np.array(times_ns).astype(float) / 1e6
-    p50, p95, p99 = (
-        np.quantile(times_ms, [0.5, 0.95, 0.99]).tolist() if times_ms.size else (None,) * 3
-    )
-    return TimesSummary(
-        flows=flows,
-        finished=int(times_ms.size),
-        mean_ms=float(times_ms.mean()) if times_ms.size else None,
-        p50_ms=p50,
-        p95_ms=p95,
-        p99_ms=p99,
-        max_ms=float(times_ms.max()) if times_ms.size else None,
-    )
 
 
 _EXECUTIONS: Columns[tuple[ProgramRecord, ExecutionRecord]] = {

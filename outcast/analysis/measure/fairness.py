@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +18,9 @@ import polars as pl
 
 from outcast.analysis.compiled import I64, Array
 from outcast.analysis.measure.bins import FlowBins, flow_bins
-from outcast.analysis.measure.blackout import length_counts
-from outcast.analysis.measure.completions import times_summary
-from outcast.analysis.measure.flows import FlowMeasures
-from outcast.analysis.measure.kernel_counts import KernelCounts
-from outcast.analysis.measure.queue import in_unit, spread_of
 from outcast.analysis.run_analysis import Analysis, Interval, active
 from outcast.records.flows import FlowRecord
-from outcast.records.port_summaries import SpreadSummary
-from outcast.records.summary import TimesSummary
+from outcast.records.summary import ChangeSummary
 
 DEFAULT_BINS = 10
 FAIR = 0.9
@@ -88,21 +82,12 @@ def _jain(shares: I64, flows: Array) -> Array:
         return np.where(squares > 0, values.sum(axis=0) ** 2 / squares, np.nan)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A time at which flows joined or left.
+def changes(analysis: Analysis, fairness: pl.DataFrame | None) -> list[ChangeSummary]:
+    """Every time at which flows joined or left while two or more stayed active.
 
-    `fair_after_ns` is the time until the first window of the shortest length that begins after the
-    change and has an index of FAIR or more has ended. None if the next change came first.
+    Shares are fair again at the end of the first of the shortest windows that begins after the
+    change and has an index of FAIR or more.
     """
-
-    t_ns: int
-    flows: int
-    fair_after_ns: int | None
-
-
-def changes(analysis: Analysis, fairness: pl.DataFrame | None) -> list[Change]:
-    """Every time at which flows joined or left while two or more stayed active."""
     if fairness is None:
         return []
     duration_ns = analysis.manifest.traffic.duration_ns
@@ -111,63 +96,16 @@ def changes(analysis: Analysis, fairness: pl.DataFrame | None) -> list[Change]:
     lengths = fairness["t_end"] - fairness["t_start"]
     shortest = fairness.filter(lengths == lengths.min())
     result = []
-    for t_ns, next_ns in zip(times, [*times[1:], duration_ns], strict=True):
+    for t_ns, next_ns in pairwise([*times, duration_ns]):
         flows = sum(span.start_ns <= t_ns < span.end_ns for span in spans)
         if flows < 2:
             continue
         fair = shortest.filter(
             (pl.col("t_start") >= t_ns) & (pl.col("t_end") <= next_ns) & (pl.col("jain") >= FAIR)
         )
-        after = int(fair["t_end"][0]) - t_ns if fair.height else None
-        result.append(Change(t_ns, flows, after))
+        after_s = (int(fair["t_end"][0]) - t_ns) / 1e9 if fair.height else None
+        result.append(ChangeSummary(t_s=t_ns / 1e9, flows=flows, fair_after_s=after_s))
     return result
-
-
-def more_of(
-    analysis: Analysis, every: Mapping[int, FlowMeasures]
-) -> Callable[[Sequence[FlowRecord]], dict[str, Any]]:
-    """A function that says what flows together did besides goodput, as fields of GroupSummary."""
-    kernel = KernelCounts(analysis)
-
-    def together(records: Sequence[FlowRecord]) -> dict[str, Any]:
-        carrying = [record for record in records if record.carries_data] or records
-        flows, of_data = ([every[record.flow] for record in part] for part in (records, carrying))
-        return kernel.of(records) | {
-            "halted_s": round(sum(flow.tcp.halted_s for flow in flows), 9),
-            "active_s": sum(flow.active.seconds for flow in flows),
-            "rtt_ms": _spread(flows, "rtt_ns", 1e6),
-            "rtt_untimed": _untimed(flows),
-            "srtt_ms": _spread(flows, "srtt_us", 1e3),
-            "cwnd": _spread(flows, "cwnd", 1),
-            "queueing_ms": _spread(of_data, "queueing_ns", 1e6),
-            "packets": sum(flow.packets for flow in flows),
-            "dropped": sum(flow.dropped for flow in flows),
-            "retransmissions_seen": sum(flow.tcp.retransmissions for flow in flows),
-            "timeouts_seen": sum(flow.tcp.timeouts for flow in flows),
-            "chains": length_counts(
-                np.array([drops for flow in flows for drops in flow.chains], int)
-            ),
-            "times": _times(carrying, of_data),
-        }
-
-    return together
-
-
-def _spread(flows: Sequence[FlowMeasures], name: str, unit: float) -> SpreadSummary | None:
-    return in_unit(spread_of(np.concatenate([getattr(flow, name) for flow in flows])), unit)
-
-
-def _untimed(flows: Sequence[FlowMeasures]) -> float | None:
-    active_s = sum(flow.active.seconds for flow in flows)
-    if not active_s or not any(flow.rtt_ns.size for flow in flows):
-        return None
-    return round(sum(flow.untimed_ns for flow in flows) / 1e9 / active_s, 6)
-
-
-def _times(records: Sequence[FlowRecord], flows: Sequence[FlowMeasures]) -> TimesSummary | None:
-    sized = sum(record.size_bytes is not None or record.of_program for record in records)
-    times_ns = [flow.completion_ns for flow in flows if flow.completion_ns is not None]
-    return times_summary(sized, times_ns) if sized else None
 
 
 PARTS = 10

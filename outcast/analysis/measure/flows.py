@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,29 +16,24 @@ import polars as pl
 
 from outcast.analysis.compiled import I64
 from outcast.analysis.join.join import Verdict
-from outcast.analysis.measure.kernel_counts import counted
+from outcast.analysis.measure.blackout import length_counts
+from outcast.analysis.measure.kernel_counts import KernelCounts, counted
 from outcast.analysis.measure.queue import queueing_ns
 from outcast.analysis.measure.segments import bytes_between
+from outcast.analysis.measure.spreads import in_unit, jain_index, spread_of, times_summary
 from outcast.analysis.measure.tcp import untimed_ns
 from outcast.analysis.run_analysis import Analysis, Interval, active
 from outcast.errors import some_of
 from outcast.plan.grouping import Comparison, controls
 from outcast.records.captures import AnyManifest
 from outcast.records.flows import FlowRecord
-from outcast.records.port_summaries import TcpSummary
+from outcast.records.port_summaries import SpreadSummary, TcpSummary
 from outcast.records.summary import ClassSummary, CompareSummary, GroupSummary, Window
 
 HELD_SHARE = 0.9
 """A flow with more of all goodput held the link. Measured: over 0.99 when held, else under 0.3."""
 MOUSE_SHARE = 0.01
 """Of the mean flow's goodput. An unplanned flow with less carries no bulk of data."""
-
-
-def jain_index(shares: Sequence[float]) -> float | None:
-    """Jain's fairness index (DEC-TR-301): 1/n if one of n has everything; None if all are 0."""
-    square = sum(shares) ** 2
-    squares = sum(share * share for share in shares)
-    return square / (len(shares) * squares) if squares else None
 
 
 def outcast_ratio(mean_by_hops: Mapping[int, float]) -> float | None:
@@ -215,59 +210,63 @@ def summed_up(
 
 
 _MOST_NAMED = 3
+_NO_VALUES: I64 = np.empty(0, np.int64)
 
 
-def _none() -> I64:
-    return np.empty(0, np.int64)
-
-
-@dataclass
+@dataclass(frozen=True, slots=True)
 class FlowMeasures:
-    """What one flow did. Arrays have a value for each sample or segment."""
+    """What one flow did in the main interval. Arrays have a value for each sample or segment.
+
+    `active` is the part of the interval in which it was active. `untimed_ns` is for how long of
+    that no segment of `rtt_ns` was under way. `chains` are the lengths of its chains of drops.
+    """
 
     tcp: TcpSummary
     active: Interval
-    packets: int = 0
-    dropped: int = 0
-    chains: list[int] = field(default_factory=list)
-    rtt_ns: I64 = field(default_factory=_none)
-    srtt_us: I64 = field(default_factory=_none)
-    cwnd: I64 = field(default_factory=_none)
-    queueing_ns: I64 = field(default_factory=_none)
-    completion_ns: int | None = None
-    untimed_ns: int = 0
+    packets: int
+    dropped: int
+    chains: list[int]
+    rtt_ns: I64
+    srtt_us: I64
+    cwnd: I64
+    queueing_ns: I64
+    completion_ns: int | None
+    untimed_ns: int
 
     @property
     def rtt_p50_ns(self) -> int | None:
-        """The median of its round trips; None if none was captured."""
+        """The median round trip; None if none was captured."""
         return int(np.median(self.rtt_ns)) if self.rtt_ns.size else None
 
 
 def flow_measures(analysis: Analysis) -> dict[int, FlowMeasures]:
     """What each flow of the run did, by its number."""
-    flows = {
-        record.flow: FlowMeasures(
-            tcp_of_flow(analysis, record.flow), active(analysis, record).cut(analysis.interval)
+    chains, times_ns = _chains_by_flow(analysis), _completions_ns(analysis)
+    round_trips, samples = _round_trips(analysis), _samples(analysis)
+    measures = {}
+    for record in analysis.manifest.flows:
+        flow = record.flow
+        span = active(analysis, record).cut(analysis.interval)
+        sent_ns, rtt_ns = round_trips[flow]
+        parts = [(port, port.rows[flow]) for port in analysis.ports if flow in port.rows]
+        verdicts = [port.joined.verdict[rows] for port, rows in parts]
+        waits_ns = [
+            queueing_ns(port.joined, port.sent_ns, rows, port.reached_ns) for port, rows in parts
+        ]
+        measures[flow] = FlowMeasures(
+            tcp=tcp_of_flow(analysis, flow),
+            active=span,
+            packets=sum(part.size for part in verdicts),
+            dropped=sum(int((part == Verdict.DROPPED).sum()) for part in verdicts),
+            chains=chains[flow],
+            rtt_ns=rtt_ns[analysis.interval.has(sent_ns)],
+            srtt_us=samples["srtt_us"].get(flow, _NO_VALUES),
+            cwnd=samples["cwnd"].get(flow, _NO_VALUES),
+            queueing_ns=np.concatenate([_NO_VALUES, *waits_ns]),
+            completion_ns=times_ns.get(flow),
+            untimed_ns=untimed_ns(sent_ns, rtt_ns, span.start_ns, span.end_ns),
         )
-        for record in analysis.manifest.flows
-    }
-    for port in analysis.ports:
-        joined = port.joined
-        for number, rows in port.rows.items():
-            if number in flows:
-                flow = flows[number]
-                flow.packets += rows.size
-                flow.dropped += int((joined.verdict[rows] == Verdict.DROPPED).sum())
-                waits_ns = queueing_ns(joined, port.sent_ns, rows, port.reached_ns)
-                flow.queueing_ns = np.concatenate([flow.queueing_ns, waits_ns])
-    lengths = _chains_by_flow(analysis)
-    times_ns = _completions_ns(analysis)
-    for number, flow in flows.items():
-        flow.chains = lengths.get(number, [])
-        flow.completion_ns = times_ns.get(number)
-    _add_round_trips(analysis, flows)
-    _add_samples(analysis, flows)
-    return flows
+    return measures
 
 
 def tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
@@ -291,6 +290,47 @@ def tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
     )
 
 
+def summed_tcp(flows: Sequence[FlowMeasures]) -> TcpSummary:
+    """What TCP did for these flows together."""
+    sums = {
+        name: sum(getattr(flow.tcp, name) for flow in flows) for name in TcpSummary.model_fields
+    }
+    return TcpSummary(**sums | {"halted_s": round(sums["halted_s"], 9)})
+
+
+def group_measures(
+    measures: Mapping[int, FlowMeasures], kernel: KernelCounts, records: Sequence[FlowRecord]
+) -> dict[str, Any]:
+    """What flows together did besides goodput, as fields of GroupSummary."""
+    carrying = [record for record in records if record.carries_data] or records
+    flows, of_data = ([measures[record.flow] for record in part] for part in (records, carrying))
+    tcp = summed_tcp(flows)
+    active_s = sum(flow.active.seconds for flow in flows)
+    untimed_s = sum(flow.untimed_ns for flow in flows) / 1e9
+    has_round_trips = active_s and any(flow.rtt_ns.size for flow in flows)
+    sized = sum(record.size_bytes is not None or record.of_program for record in carrying)
+    times_ns = [flow.completion_ns for flow in of_data if flow.completion_ns is not None]
+    return kernel.of(records) | {
+        "halted_s": tcp.halted_s,
+        "active_s": active_s,
+        "rtt_ms": _spread(flows, "rtt_ns", 1e6),
+        "rtt_untimed": round(untimed_s / active_s, 6) if has_round_trips else None,
+        "srtt_ms": _spread(flows, "srtt_us", 1e3),
+        "cwnd": _spread(flows, "cwnd", 1),
+        "queueing_ms": _spread(of_data, "queueing_ns", 1e6),
+        "packets": sum(flow.packets for flow in flows),
+        "dropped": sum(flow.dropped for flow in flows),
+        "retransmissions_seen": tcp.retransmissions,
+        "timeouts_seen": tcp.timeouts,
+        "chains": length_counts(np.array([drops for flow in flows for drops in flow.chains], int)),
+        "times": times_summary(sized, times_ns) if sized else None,
+    }
+
+
+def _spread(flows: Sequence[FlowMeasures], name: str, unit: float) -> SpreadSummary | None:
+    return in_unit(spread_of(np.concatenate([getattr(flow, name) for flow in flows])), unit)
+
+
 def _chains_by_flow(analysis: Analysis) -> dict[int, list[int]]:
     """The lengths of the chains of drops in the interval, by the flow's number."""
     lengths: dict[int, list[int]] = defaultdict(list)
@@ -303,34 +343,31 @@ def _chains_by_flow(analysis: Analysis) -> dict[int, list[int]]:
     return lengths
 
 
-def _add_round_trips(analysis: Analysis, flows: Mapping[int, FlowMeasures]) -> None:
-    """Adds round trips of segments that came in within the main interval, by the captures."""
-    interval, t_start_ns = analysis.interval, analysis.manifest.traffic.t_start_ns
-    ports = [port for port in analysis.ports if port.round_trips.flow.size]
-    if not ports:
-        return
-    numbers = np.concatenate([np.array(port.numbers)[port.round_trips.flow] for port in ports])
-    sent_ns = np.concatenate([port.round_trips.sent_ns for port in ports]) - t_start_ns
-    rtt_ns = np.concatenate([port.round_trips.rtt_ns for port in ports])
+def _round_trips(analysis: Analysis) -> dict[int, tuple[I64, I64]]:
+    """For each flow, when its segments came in after the traffic's start, and their RTTs."""
+    trips = [(np.array(port.numbers, int), port.round_trips) for port in analysis.ports]
+    numbers = np.concatenate([numbers[part.flow] for numbers, part in trips])
+    sent_ns = np.concatenate([part.sent_ns for _, part in trips])
     order = np.lexsort((sent_ns, numbers))
-    numbers, sent_ns, rtt_ns = numbers[order], sent_ns[order], rtt_ns[order]
-    for number, flow in flows.items():
-        mine = slice(*np.searchsorted(numbers, [number, number + 1]))
-        flow.rtt_ns = rtt_ns[mine][interval.has(sent_ns[mine])]
-        flow.untimed_ns = untimed_ns(
-            sent_ns[mine], rtt_ns[mine], flow.active.start_ns, flow.active.end_ns
-        )
+    numbers, sent_ns = numbers[order], sent_ns[order] - analysis.manifest.traffic.t_start_ns
+    rtt_ns = np.concatenate([part.rtt_ns for _, part in trips])[order]
+    found = {}
+    for record in analysis.manifest.flows:
+        mine = slice(*np.searchsorted(numbers, [record.flow, record.flow + 1]))
+        found[record.flow] = sent_ns[mine], rtt_ns[mine]
+    return found
 
 
-def _add_samples(analysis: Analysis, flows: Mapping[int, FlowMeasures]) -> None:
-    """Adds what sockets showed in the main interval while their flows were active."""
-    if analysis.sockets is None:
-        return
-    samples = counted(analysis)
-    for column in ("srtt_us", "cwnd"):
-        values = samples.filter(pl.col(column) > 0).select("flow", column)
-        for (number,), part in values.partition_by("flow", as_dict=True).items():
-            setattr(flows[number], column, part[column].to_numpy().astype(np.int64))
+def _samples(analysis: Analysis) -> dict[str, dict[int, I64]]:
+    """What sockets showed in the main interval while their flows were active, by flow."""
+    found: dict[str, dict[int, I64]] = {"srtt_us": {}, "cwnd": {}}
+    if analysis.sockets is not None:
+        samples = counted(analysis)
+        for column, by_flow in found.items():
+            known = samples.filter(pl.col(column) > 0).select("flow", column)
+            for (flow,), part in known.partition_by("flow", as_dict=True).items():
+                by_flow[flow] = part[column].to_numpy().astype(np.int64)
+    return found
 
 
 def packet_span_ns(analysis: Analysis, flow: int) -> tuple[int, int] | None:
@@ -377,12 +414,12 @@ def unfinished_warnings(analysis: Analysis) -> list[str]:
 
 
 def _unfinished(analysis: Analysis) -> list[tuple[FlowRecord, int]]:
-    """The flows of a given size of which less left the bottleneck within the duration, and that."""
-    flows = analysis.manifest.flows
-    sized = [(record, size) for record in flows if (size := record.size_bytes) is not None]
-    if not sized:
-        return []
+    """Flows of a given size that did not send it within the duration, and the bytes they sent."""
     traffic = analysis.manifest.traffic
     # The first of a flow's bytes may leave before its start, with those that connect.
     sent = flow_bytes(analysis, Interval(-traffic.t_start_ns, traffic.duration_ns))
-    return [(record, sent[record.flow]) for record, size in sized if sent[record.flow] < size]
+    return [
+        (record, sent[record.flow])
+        for record in analysis.manifest.flows
+        if record.size_bytes is not None and sent[record.flow] < record.size_bytes
+    ]

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -28,15 +26,14 @@ from outcast.units import format_rate
 
 _AT_HOSTS = {"timeouts": "TcpExtTCPTimeouts", "retransmits": "TcpRetransSegs"}
 MOST_AWAY = 20
-"""The share of an interval by which a sample may be away from its ends is one over this."""
-_OF_SOCKETS = ("timeouts", "retransmits")
+"""A sample may be away from an end of the interval by one over this of its length."""
 
 
 class KernelCounts:
-    """Counts of any flows of a run.
+    """Timeouts and retransmits of any flows of a run, as the senders' kernels count.
 
-    Hosts count for all their flows, at the duration's start and end. So over the whole duration
-    their counts are taken. In a part of it samples of the flows' sockets count.
+    A host counts for all its flows, at the start and the end of the duration. In a part of the
+    duration the samples of the flows' sockets count.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -45,21 +42,13 @@ class KernelCounts:
         sockets = analysis.sockets
         self._grown = {} if sockets is None else grown(sockets, analysis.interval)
 
-    def of(self, records: Sequence[FlowRecord]) -> dict[str, Any]:
+    def of(self, records: Sequence[FlowRecord]) -> dict[str, int | None]:
         """Their `timeouts` and `retransmits` together; None if not known."""
-        sampled = {name: self._sampled(records, name) for name in _OF_SOCKETS}
-        at_hosts = self._at_hosts(records) if self._analysis.is_whole else {}
-        return sampled | at_hosts
-
-    def _sampled(self, records: Sequence[FlowRecord], name: str) -> int | None:
-        counts = [self._grown.get(record.flow, {}).get(name) for record in records]
-        known = [count for count in counts if count is not None]
-        return sum(known) if records and len(known) == len(counts) else None
-
-    def _at_hosts(self, records: Sequence[FlowRecord]) -> dict[str, Any]:
-        """The hosts' own counts; None if one also sends other flows."""
+        if not self._analysis.is_whole:
+            return {name: self._sampled(records, name) for name in _AT_HOSTS}
         hosts = {record.src for record in records}
         counters = self._analysis.counters.hosts
+        # A host that also sends other flows counts theirs too.
         alone = sum(self._sent_by[host] for host in hosts) == len(records)
         known = hosts <= counters.keys() and not hosts & {*self._analysis.manifest.generated_hosts}
         if not (alone and known):
@@ -69,12 +58,17 @@ class KernelCounts:
             for key, name in _AT_HOSTS.items()
         }
 
+    def _sampled(self, records: Sequence[FlowRecord], name: str) -> int | None:
+        counts = [self._grown.get(record.flow, {}).get(name) for record in records]
+        known = [count for count in counts if count is not None]
+        return sum(known) if records and len(known) == len(counts) else None
+
 
 def grown(sockets: pl.DataFrame, interval: Interval) -> dict[int, dict[str, int | None]]:
     """How much each flow's counters grew between the samples nearest to an interval's ends.
 
-    A counter is None if the kernel lacks it, or if samples are so sparse that none is nearer to an
-    end than a twentieth of the interval. Sockets of one flow (Multipath TCP) add up.
+    A counter is None if the kernel lacks it, or if no sample is nearer to an end than a twentieth
+    of the interval. Sockets of one flow (Multipath TCP) add up.
     """
     most_ns = (interval.end_ns - interval.start_ns) / MOST_AWAY
     sides = []
@@ -84,14 +78,14 @@ def grown(sockets: pl.DataFrame, interval: Interval) -> dict[int, dict[str, int 
         is_known = (
             (away_ns.min() <= most_ns) | (at_ns < pl.col("t").min()) | (at_ns > pl.col("t").max())
         )
-        value = pl.col(_OF_SOCKETS).sort_by(away_ns).first().cast(pl.Int64)
+        value = pl.col(*_AT_HOSTS).sort_by(away_ns).first().cast(pl.Int64)
         of_side = sockets.group_by("flow", "sport").agg(pl.when(is_known).then(value))
         sides.append(of_side.sort("flow", "sport"))
     first, last = sides
-    growth = last.select("flow", *(last[name] - first[name] for name in _OF_SOCKETS))
+    growth = last.select("flow", *(last[name] - first[name] for name in _AT_HOSTS))
     # A sum with a null in it is unknown, where polars leaves nulls out.
     summed = growth.group_by("flow").agg(
-        pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()) for name in _OF_SOCKETS
+        pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()) for name in _AT_HOSTS
     )
     return {row.pop("flow"): row for row in summed.iter_rows(named=True)}
 
@@ -106,10 +100,7 @@ def counted(analysis: Analysis) -> pl.DataFrame:
 def synchronisation(samples: pl.DataFrame) -> SynchronisationSummary | None:
     """Pearson's correlation of each two flows' windows, over the times at which all were sampled.
 
-    It is 1 if windows grow and shrink together, and 0 if they are independent.
-
-    Returns None if there are fewer than LEAST_SAMPLES such times, or if fewer than two flows'
-    windows ever changed.
+    None with fewer than LEAST_SAMPLES such times, or if fewer than two flows' windows ever changed.
     """
     wide = samples.pivot("flow", index="t", values="cwnd").drop_nulls()
     if wide.height < LEAST_SAMPLES:
@@ -129,11 +120,11 @@ def synchronisation(samples: pl.DataFrame) -> SynchronisationSummary | None:
 
 
 MOST_ELSEWHERE = 0.1
-"""If something besides the network limits a bulk flow for more of its time, the run says so."""
+"""A run warns where something besides the network limits a bulk flow for a larger share."""
 MOST_SLOW = 1.02
-"""If full frames that waited left farther apart than their rate says, by more, the run says so."""
+"""A run warns where full frames that waited left this much farther apart than their rate says."""
 LEAST_SAMPLES = 10
-"""With fewer no correlation is told, and only a lower bound of a send buffer's share."""
+"""With fewer there is no correlation, and only a lower bound of a send buffer's share."""
 _PRESSURE = "TcpExtTCPMemoryPressures"
 _MOST_NAMED = 3
 _KEYS = {
@@ -148,44 +139,39 @@ _UNTOLD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FlowSpan:
-    """When a flow was to send, in nanoseconds after the traffic's start, and its waits for RTOs."""
+def limits(
+    sockets: pl.DataFrame, flows: Sequence[tuple[FlowRecord, Interval, float]]
+) -> dict[str, LimitSummary]:
+    """How each flow's time divides, by its number; none with less than two samples or no clocks.
 
-    record: FlowRecord
-    start_ns: int
-    end_ns: int
-    halted_s: float
-
-
-def limits(sockets: pl.DataFrame, spans: list[FlowSpan]) -> dict[str, LimitSummary]:
-    """How each flow's time divides, by its number; none with less than two samples or no clocks."""
+    `flows` has when each was to send, and for how many seconds it waited for timeouts.
+    """
     result = {}
     sockets = sockets.with_columns(
         highest_pace_bps=pl.col("pacing_rate_bps").max().over("flow", "sport")
     )
-    for span in spans:
+    for record, span, halted_s in flows:
         mine = sockets.filter(
-            pl.col("flow") == span.record.flow, pl.col("t").is_between(span.start_ns, span.end_ns)
+            pl.col("flow") == record.flow, pl.col("t").is_between(span.start_ns, span.end_ns)
         )
-        steps = _steps(mine, span.record.size_bytes).drop_nulls(["us", "busy_us"])
+        steps = _steps(mine, record.size_bytes).drop_nulls(["us", "busy_us"])
         time_us = float(steps["us"].sum())
         if not time_us:
             continue
         # Multipath TCP's windows and buffers are of the connection; its sockets are of subflows.
-        is_multipath = bool(span.record.subflows)
+        is_multipath = bool(record.subflows)
         is_known = mine.height >= LEAST_SAMPLES and not is_multipath
         buffered = "buffer_us" if is_known else "sndbuf_limited_us"
         busy, receiver, buffer, pacing = (
             float(steps[name].sum()) / time_us
             for name in ("busy_us", "rwnd_limited_us", buffered, "paced_us")
         )
-        halted = span.halted_s * 1e9 / (span.end_ns - span.start_ns)
         application = max(0.0, 1 - busy)
+        halted = halted_s * 1e9 / (span.end_ns - span.start_ns)
         timeout = min(halted, max(0.0, 1 - application - receiver - buffer))
         pacing = min(pacing, max(0.0, 1 - application - receiver - buffer - timeout))
         others = application + receiver + buffer + timeout + pacing
-        result[str(span.record.flow)] = LimitSummary(
+        result[str(record.flow)] = LimitSummary(
             network=round(max(0.0, 1 - others), 4),
             receiver=None if is_multipath else round(min(receiver, 1.0), 4),
             send_buffer=None if is_multipath else round(min(buffer, 1.0), 4),

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import pkgutil
-from typing import Any
-
 import numpy as np
 
-from outcast import quantities
 from outcast.analysis.compiled import I64, U8
 from outcast.analysis.join.join import Verdict
+from outcast.analysis.measure import computed
 from outcast.analysis.measure.bins import utilisation
 from outcast.analysis.measure.losses import lost_to_the_link
 from outcast.analysis.measure.noise import noise, packet_time_ns, phases
 from outcast.analysis.measure.queue import (
-    in_ms,
-    in_unit,
     length_spread,
     of_own,
     queueing_ns,
@@ -24,6 +19,7 @@ from outcast.analysis.measure.queue import (
     switch_latency_ns,
 )
 from outcast.analysis.measure.queue_levels import capacity
+from outcast.analysis.measure.spreads import in_ms, in_unit
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis
 from outcast.records.effective import service_classes_of
@@ -56,17 +52,8 @@ def queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
         utilisation=utilisation(analysis, port),
         marks=_marks(analysis, port),
         classes=service_classes(analysis, port),
-        **_further(analysis, port),
+        **computed("output", analysis, port),
     )
-
-
-def _further(analysis: Analysis, port: PortAnalysis) -> dict[str, Any]:
-    """What the functions that outcast/quantities.py names measure of an output."""
-    return {
-        quantity.key: pkgutil.resolve_name(f"{__package__}.{quantity.measure}")(analysis, port)
-        for quantity in quantities.of("output")
-        if quantity.measure
-    }
 
 
 def _capacity(analysis: Analysis, port: PortAnalysis, latency: int) -> CapacitySummary | None:

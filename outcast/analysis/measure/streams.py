@@ -18,8 +18,7 @@ from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.compiled import I64
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure.bins import edges_ns, port_series
-from outcast.analysis.measure.flows import jain_index
-from outcast.analysis.measure.queue import in_ms
+from outcast.analysis.measure.spreads import in_ms, jain_index
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis
 from outcast.plan.model import Plan

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from outcast.analysis import statistics
-from outcast.analysis.measure import flows as of_flows
+from outcast.analysis.measure import spreads
 from outcast.analysis.statistics import UNLIMITED, Limits
 from outcast.errors import ConfigError
 from outcast.records.run import Run
@@ -155,7 +155,7 @@ def sender_jain_index(run: Run, measure: Measure) -> float:
     for record in run.manifest.flows:
         of_sender.setdefault(record.src, []).append(goodput[record.flow])
     means = [sum(flows) / len(flows) for flows in of_sender.values()]
-    return _or_nan(of_flows.jain_index(means))
+    return _or_nan(spreads.jain_index(means))
 
 
 @measure(limits=NOT_NEGATIVE, has_interval=True)
