@@ -129,7 +129,7 @@ def open_source(path: Path) -> Source:
             # In CSV an empty column has no type, for example `egress` if no packet left.
             if kind != pl.Null and not (fits if name in _TEXTS else kind.is_integer()):
                 what = "text" if name in _TEXTS else "whole numbers"
-                raise InputError(f"{file}: column {name} holds {kind}; allowed are {what}")
+                raise InputError(f"{file}: column {name} has other values than {what}")
         first = table.select("t_in").head(1).collect()
     if run is not None:
         return Source(path, table, run.manifest.traffic.t_start_ns, run)

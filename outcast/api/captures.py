@@ -28,26 +28,14 @@ if TYPE_CHECKING:
 
 
 def save(join: Join, directory: str | os.PathLike[str]) -> Run:
-    """Writes joined captures into a new folder: tables, summary, figures and report.
-
-    The folder appears whole, or not at all. It names the captures with their SHA-256, and
-    `analyze` reads them again.
-
-    Args:
-        join: what `join_captures` returned.
-        directory: a new or empty folder.
-
-    Raises:
-        ConfigError: the folder cannot be used.
-        InputError: a capture is not there any more, or there is nothing to analyse.
-    """
+    """Writes joined captures into a new folder; see `Join.save`."""
     target = Path(directory)
     with workflow.unfinished(target) as partial:
         paths = RunDirectory(partial.path)
-        read = {one.file.path for one in join.asked.captures}
+        read = {each.file.path for each in join.request.captures}
         with ThreadPoolExecutor(max_workers=2) as pool:
             hashed = dict(zip(read, pool.map(_described, read), strict=True))
-        request = _with_files(join.asked, hashed)
+        request = _with_files(join.request, hashed)
         name = shown_name(Path(os.path.abspath(target)).name, blank="captures", most=_MOST_NAME)
         _write(paths, captured.compute(paths, name, request, join))
     return Run(target)
@@ -58,9 +46,12 @@ def again(directory: RunDirectory, manifest: CapturesManifest) -> Run:
 
     Raises InputError if a capture is missing, or has another content than it had.
     """
-    files = {one.file.path: records.find(directory, one.file) for one in manifest.request.captures}
     there = _with_files(
-        manifest.request, {path: CapturedFile(path=str(file)) for path, file in files.items()}
+        manifest.request,
+        {
+            each.file.path: CapturedFile(path=str(records.find(directory, each.file)))
+            for each in manifest.request.captures
+        },
     )
     join = joins.join_files(there, shared_files(joining.files_of(there)))
     _write(directory, captured.compute(directory, manifest.name, manifest.request, join))
@@ -79,7 +70,6 @@ def _write(directory: RunDirectory, computed: Analysis) -> None:
 
 
 def _described(path: str) -> CapturedFile:
-    """A capture with its hash."""
     whole = os.path.abspath(path)
     if not whole.isprintable():
         raise ConfigError(f"{whole!a}: allowed is a path that can be shown")
@@ -91,8 +81,9 @@ def _described(path: str) -> CapturedFile:
 
 
 def _with_files(request: JoinRequest, by_path: Mapping[str, CapturedFile]) -> JoinRequest:
-    """The request with other files. Several ports can be interfaces of one file."""
-    captures = [one.model_copy(update={"file": by_path[one.file.path]}) for one in request.captures]
+    captures = [
+        each.model_copy(update={"file": by_path[each.file.path]}) for each in request.captures
+    ]
     return request.model_copy(update={"captures": captures})
 
 

@@ -15,6 +15,7 @@ from outcast.analysis.compiled import I64
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.api import joining, joins
 from outcast.errors import ConfigError, InputError, UntrustedError
+from outcast.records.captures import JoinRequest
 
 LEAST_POINTS = 2
 
@@ -27,8 +28,8 @@ class Segment:
         begins, ends: the names of the two points.
         packets: those that passed the first point and are for hosts beyond the second one.
         lost: those that never passed the second point.
-        unknown: those of which the captures do not tell, as they were on their way at an end.
-        delays_ns: for each packet that passed both, the time between, in the order of the first.
+        unknown: those that were under way when a capture began or ended.
+        delays_ns: the time between the points of each packet that passed both.
     """
 
     begins: str
@@ -52,15 +53,15 @@ def join_chain(
     count, so that other traffic may join and leave on the way.
 
     Args:
-        captures: a name of yours for each point, in the order of the way, and its capture. Points
-            of one file are interfaces of it, as in `join_captures`; a file of several interfaces
-            is not one point, because it has packets before and behind its queue.
+        captures: the capture of each point by its name, in the order of the way. Points of one
+            file are interfaces of it, as in `join_captures`. A file of several interfaces is not
+            one point, because it has packets before and behind a queue.
         destinations: as in `join_captures`.
         one_clock: as in `join_captures`.
         max_sojourn: as in `join_captures`, for each segment and for the whole way.
 
-    Returns the segments of the one direction, then those of the other, each in the order of the
-    way with the whole way behind them; and what the reader should know, a line each.
+    Returns the segments of both directions, each in the order of the way with the whole way at
+    the end, and remarks.
 
     Raises:
         ConfigError: there are fewer than two points, or an argument is refused.
@@ -80,14 +81,12 @@ def join_chain(
     remarks: list[str] = []
     for first, second in [*pairs, *whole]:
         where = f"{first[0]} to {second[0]}"
-        request = joining.requested(
-            {},
-            {},
-            dict((first, second)),
-            destinations=destinations,
+        request = JoinRequest(
+            captures=joining.captures_of({}, {}, dict((first, second))),
+            destinations=joining.addresses(destinations),
             routed=True,
             one_clock=one_clock or first[1] == second[1],
-            max_sojourn=max_sojourn,
+            max_sojourn_ns=joining.longest_ns(max_sojourn),
         )
         try:
             join = joins.join_files(request, shared, common=True)
@@ -96,7 +95,7 @@ def join_chain(
             if text.startswith("no packets"):
                 text = "no packet of a host was seen at both points"
             raise type(error)(f"{where}: {text}") from None
-        # Of the whole way, the segments have said all.
+        # The segments' remarks include those of the whole way.
         if len(back) < len(pairs):
             remarks += [f"{where}: {text}" for text in join.remarks]
         there += _segment(join.joined, first[0], second[0])
@@ -107,7 +106,6 @@ def join_chain(
 
 
 def _require_one_interface(name: str, path: Path) -> None:
-    """Raises ConfigError where a point's file has packets of several interfaces."""
     names = list(interfaces_of(path))
     if len(names) < LEAST_POINTS:
         return
@@ -119,7 +117,7 @@ def _require_one_interface(name: str, path: Path) -> None:
 
 
 def _segment(joined: Joined, begins: str, ends: str) -> list[Segment]:
-    """The packets that came in at one point, which all go to the other one; none if none came."""
+    """The packets that came in at a point; an empty list if there are none."""
     rows = np.flatnonzero(joined.arrivals.port == joined.inputs.index(begins))
     verdict = joined.verdict[rows]
     through = rows[verdict == Verdict.FORWARDED]

@@ -16,7 +16,7 @@ from outcast.analysis.capture.pcap import PortCapture, interfaces_of
 from outcast.analysis.capture.records import INTO, OUT_OF, shown_name
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.records.captures import CapturedFile, CapturedPort, JoinRequest
-from outcast.units import MOST_SPAN_NS, parse_rate_bps, parse_size_bytes, parse_time_ns
+from outcast.units import MOST_SPAN_NS, parse_time_ns
 
 Paths = Mapping[str, str | os.PathLike[str]]
 """The capture of each port by its name."""
@@ -27,27 +27,10 @@ LEAST_SAME = 8
 """Fewer may be alike by chance."""
 
 
-def requested(
-    inputs: Paths,
-    outputs: Paths,
-    ports: Paths,
-    file: str | os.PathLike[str] | None = None,
-    *,
-    destinations: Collection[str] = (),
-    routed: bool = False,
-    one_clock: bool = False,
-    max_sojourn: str = "1s",
-    rate: str | None = None,
-    limit: str | None = None,
-) -> JoinRequest:
-    """The request that `join_captures` is given. Raises ConfigError and InputError."""
-    longest_ns = _parsed("max-sojourn", max_sojourn, parse_time_ns)
-    # Within no time every packet would count as dropped. The join adds this to a packet's time.
-    if longest_ns is None or not 0 < longest_ns <= MOST_SPAN_NS:
-        raise ConfigError(
-            f"--max-sojourn: {max_sojourn}; allowed is 1ns to {MOST_SPAN_NS // 10**9}s"
-        )
-    known = _parsed("rate", rate, parse_rate_bps), _parsed("limit", limit, parse_size_bytes)
+def captures_of(
+    inputs: Paths, outputs: Paths, ports: Paths, file: str | os.PathLike[str] | None = None
+) -> list[CapturedPort]:
+    """The captures of a join, as `join_captures` is given them."""
     incoming, outgoing, both = (
         {port_name(name): Path(path) for name, path in side.items()}
         for side in (inputs, outputs, ports)
@@ -59,29 +42,31 @@ def requested(
     for name in both:
         if name in incoming or name in outgoing:
             raise ConfigError(f"port {name} is given twice")
-    sides: tuple[tuple[Literal["in", "out", "any"], dict[str, Path]], ...]
-    sides = ("any", both), ("in", incoming), ("out", outgoing)
-    return JoinRequest(
-        captures=[
-            CapturedPort(port=port, direction=way, file=CapturedFile(path=str(path)))
-            for way, side in sides
-            for port, path in side.items()
-        ],
-        destinations=sorted({_address(text) for text in destinations}),
-        routed=routed,
-        one_clock=one_clock,
-        max_sojourn_ns=longest_ns,
-        rate_bps=known[0],
-        limit_bytes=known[1],
-    )
+    sides: list[tuple[Literal["in", "out", "any"], dict[str, Path]]]
+    sides = [("any", both), ("in", incoming), ("out", outgoing)]
+    return [
+        CapturedPort(port=port, direction=way, file=CapturedFile(path=str(path)))
+        for way, side in sides
+        for port, path in side.items()
+    ]
 
 
 def files_of(request: JoinRequest) -> list[tuple[str, Path]]:
-    """Each port with its file. A port's file that is given on both sides is read once."""
-    return list(dict.fromkeys((one.port, Path(one.file.path)) for one in request.captures))
+    """Each port with its file, once also if the file is an input and an output."""
+    return list(dict.fromkeys((each.port, Path(each.file.path)) for each in request.captures))
 
 
-def _parsed(option: str, text: str | None, parse: Callable[[object], int]) -> int | None:
+def longest_ns(max_sojourn: str) -> int:
+    time_ns = parsed("max-sojourn", max_sojourn, parse_time_ns)
+    # Within 0 ns every packet would count as dropped. The join adds this to a packet's time.
+    if time_ns is None or not 0 < time_ns <= MOST_SPAN_NS:
+        raise ConfigError(
+            f"--max-sojourn: {max_sojourn}; allowed is 1ns to {MOST_SPAN_NS // 10**9}s"
+        )
+    return time_ns
+
+
+def parsed(option: str, text: str | None, parse: Callable[[object], int]) -> int | None:
     try:
         return None if text is None else parse(text)
     except ValueError as error:
@@ -89,10 +74,7 @@ def _parsed(option: str, text: str | None, parse: Callable[[object], int]) -> in
 
 
 def _ports_of(path: Path) -> tuple[dict[str, Path], dict[str, Path], dict[str, Path]]:
-    """The interfaces of a capture as ports: of both directions, inputs, outputs.
-
-    Raises ConfigError if it has packets of one interface only.
-    """
+    """The interfaces of a capture as ports of both directions, inputs and outputs."""
     counts = interfaces_of(path)
     if counts.keys() == {INTO, OUT_OF}:
         return {}, {INTO: path}, {OUT_OF: path}
@@ -106,7 +88,7 @@ def _ports_of(path: Path) -> tuple[dict[str, Path], dict[str, Path], dict[str, P
 
 
 def require_interfaces(captures: Collection[PortCapture], shared: Collection[Path]) -> None:
-    """Raises ConfigError if a port of a file that several have is not one of its interfaces."""
+    """Raises ConfigError if a port of a shared file is not one of its interfaces."""
     for capture in captures:
         if capture.path in shared and not capture.records:
             counts = interfaces_of(capture.path)
@@ -129,7 +111,7 @@ def require_different(captures: Sequence[PortCapture]) -> None:
             continue
         rows = np.arange(0, few.columns.stamp_ns.size, 1 + few.columns.stamp_ns.size // SAMPLED)
         hosts = [few.flows[flow].dst for flow in few.columns.flow[rows].tolist()]
-        # What goes to a group may come in by both, of a switch before.
+        # A switch before the ports may have flooded multicast to both.
         rows = rows[[not ip_address(host).is_multicast for host in hosts]]
         stamps = few.columns.stamp_ns[rows]
         there = np.searchsorted(many.columns.stamp_ns, stamps).clip(max=many.columns.flow.size - 1)
@@ -143,6 +125,11 @@ def require_different(captures: Sequence[PortCapture]) -> None:
             )
 
 
+def addresses(texts: Collection[str]) -> list[str]:
+    """Addresses in the form that captures have them, sorted, each once."""
+    return sorted({_address(text) for text in texts})
+
+
 def _address(text: str) -> str:
     family = socket.AF_INET6 if ":" in text else socket.AF_INET
     try:
@@ -152,8 +139,6 @@ def _address(text: str) -> str:
 
 
 def port_name(name: str) -> str:
-    """Returns the name of a port. Raises ConfigError if it cannot be shown."""
-    # A table of the packets has the name in it.
     if not name.isprintable() or not name.strip():
         raise ConfigError(f"{name!a}: allowed as a port's name is text that can be shown")
     return shown_name(name)

@@ -66,6 +66,7 @@ from outcast.analysis.measure.segments import (
 from outcast.api import joining
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
 from outcast.records.captures import ClockEstimate, JoinRequest
+from outcast.units import parse_rate_bps, parse_size_bytes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -84,14 +85,14 @@ class Join(Found):
         joined: the packets, their verdicts and the counts, as arrays.
         queue: the content of each output's queue, as arrays.
         chains: chains of consecutive drops of one input port, as arrays.
-        remarks: what the reader should know: captures that were cut, clocks that were aligned.
-        asked: what was joined, and how.
-        clocks: for each capture, how far its clock was off; none if one clock stamped all.
+        remarks: captures that were cut off, clocks that were corrected and the like, a line each.
+        clocks: the offset and drift of each capture's clock; none if one clock stamped all.
         estimates: for each output, the rate and limit of its queue.
-        drop_ranges: where captures lack packets, between which numbers the drops are.
+        request: the captures and options that were joined.
+        drop_ranges: where captures lack packets, the least and the most drops.
     """
 
-    asked: JoinRequest
+    request: JoinRequest
     drop_ranges: tuple[DropRange, ...]
 
     def __repr__(self) -> str:
@@ -102,14 +103,16 @@ class Join(Found):
         )
 
     def save(self, directory: str | os.PathLike[str]) -> Run:
-        """Writes all of it into a new folder, which `open_run` opens like that of a run.
+        """Writes tables, summary, figures and report into a folder that `open_run` opens.
+
+        The folder names the captures with their SHA-256, and `analyze` reads them again.
 
         Args:
             directory: a new or empty folder. It appears whole, or not at all.
 
         Raises:
             ConfigError: the folder cannot be used.
-            InputError: a capture is not there any more.
+            InputError: a capture is not there any more, or there is nothing to analyse.
         """
         from outcast.api import captures
 
@@ -143,7 +146,7 @@ class Join(Found):
             write_table(rows_of(slice(None)), path)
 
     def _rows_of(self, name: str) -> tuple[int, Callable[[slice], pl.DataFrame]]:
-        """How many rows a table has, or 0 if they are always few, and what gives some of them."""
+        """The number of a table's rows (0 if always few), and a function that returns some."""
         from outcast.analysis import store
 
         joined, queue = self.joined, self.queue
@@ -174,13 +177,13 @@ def join_captures(
     """Matches the packets that entered a switch with those that left it.
 
     A capture is a pcap or pcapng file, which gzip or zstd may have compressed. It may hold both
-    directions of its port. Which packets came in and which left is told by where they are seen, and
-    clocks that differ or drift are corrected. If several ports have the same file, their names are
-    those of its interfaces, and one clock stamped them all if there is no other file.
+    directions of its port: the ports where a packet is seen show where it came in and left. Clocks
+    that differ or drift are corrected. If several ports have the same file, their names are those
+    of its interfaces, and one clock stamped them all if there is no other file.
 
     Args:
-        inputs: a name of yours for each input port, and the capture of what came in there.
-        outputs: likewise, what left.
+        inputs: the capture of each input port by a name that you choose.
+        outputs: likewise, the output ports.
         ports: likewise, ports that are inputs and outputs at once.
         file: one capture of several interfaces, of which each is a port; then no others are given.
             The interfaces have the names of pcapng, or `if` and their number.
@@ -197,17 +200,14 @@ def join_captures(
         UntrustedError: more than 1 % of the packets cannot be explained, as where a capture is
             missing, cut or of another time. Its `ports` has the numbers of each port.
     """
-    request = joining.requested(
-        inputs or {},
-        outputs or {},
-        ports or {},
-        file,
-        destinations=destinations,
+    request = JoinRequest(
+        max_sojourn_ns=joining.longest_ns(max_sojourn),
+        rate_bps=joining.parsed("rate", rate, parse_rate_bps),
+        limit_bytes=joining.parsed("limit", limit, parse_size_bytes),
+        captures=joining.captures_of(inputs or {}, outputs or {}, ports or {}, file),
+        destinations=joining.addresses(destinations),
         routed=routed,
         one_clock=one_clock,
-        max_sojourn=max_sojourn,
-        rate=rate,
-        limit=limit,
     )
     return join_files(request, shared_files(joining.files_of(request)))
 
@@ -216,8 +216,8 @@ def join_files(request: JoinRequest, shared: Collection[Path], *, common: bool =
     """Joins captures as `join_captures`, whose arguments have been checked.
 
     `shared` are files of several interfaces, of which each port is one. With `common` only flows
-    take part that every capture has. What the captures themselves say of directions does not count
-    then, because it is about another machine's ports.
+    take part that every capture has. Directions in the captures are ignored then, because they are
+    relative to another machine's ports.
     """
     files = joining.files_of(request)
     if len(files) == 1:
@@ -229,14 +229,16 @@ def join_files(request: JoinRequest, shared: Collection[Path], *, common: bool =
     read = read_captures(files, shared=shared)
     captures = dict(zip(files, read, strict=True))
     by_way: dict[str, list[PortCapture]] = {"in": [], "out": [], "any": []}
-    for one in request.captures:
-        by_way[one.direction].append(captures[one.port, Path(one.file.path)])
+    for each in request.captures:
+        by_way[each.direction].append(captures[each.port, Path(each.file.path)])
     joining.require_interfaces(read, shared)
     joining.require_different(by_way["in"])
-    aside = [line for capture in read for line in remove_few(capture, MOST_SHARE)]
-    aside += _keep_common(read) if common else []
+    # The ports of a file have the same remarks on it.
+    first = [*dict.fromkeys(text for capture in read for text in capture.remarks)]
+    first += [line for capture in read for line in remove_few(capture, MOST_SHARE)]
+    first += _keep_common(read) if common else []
     units = {capture.port: grid_ns(capture.columns.stamp_ns) for capture in read}
-    # All that left, by whatever interface, is no queue of its own.
+    # Packets that left by all interfaces have no queue of their own.
     mixed = {
         capture.port
         for capture in read
@@ -255,17 +257,16 @@ def join_files(request: JoinRequest, shared: Collection[Path], *, common: bool =
     repaired, silent = repairs(joined), [*silences(joined)]
     refusals = doubts(joined, read, request.max_sojourn_ns), unrepaired(joined, repaired, silent)
     if refusal := next(itertools.chain(*refusals), None):
-        raise RefusedJoin(refusal, [*port_counts(joined, read)])
-    # Ports of one file have the same to say of it.
-    aside = [*dict.fromkeys(text for capture in read for text in capture.remarks), *aside]
-    aside += [
+        cut_off = dict.fromkeys(capture.remarks[0] for capture in read if capture.cut_short)
+        raise RefusedJoin(refusal, [*port_counts(joined, read)], [*cut_off])
+    first += [
         f"{name}: its packets left by several interfaces, and Linux cooked v1 does not say by "
         "which. So no rate and limit are estimated, and queues count as one. "
         "`tcpdump -y LINUX_SLL2` tells them apart"
         for name in mixed
     ]
     last = [*silence_remarks(joined, repaired, silent), *left_out(joined, read)]
-    return _measured(request, joined, repaired, units, mixed, silent, (aside, last))
+    return _measured(request, joined, repaired, units, mixed, silent, (first, last))
 
 
 def _measured(
@@ -277,10 +278,10 @@ def _measured(
     silent: Sequence[Silence],
     remarks: tuple[Sequence[str], Sequence[str]],
 ) -> Join:
-    """Measures queues and chains of joined captures, whose stamps have this unit.
+    """Measures the queues and the chains of drops.
 
-    Outputs in `mixed` have packets that left by several interfaces. In `silent` their captures have
-    nothing. The remarks begin and end with `remarks`, which are about the captures.
+    `units_ns` has the unit of each port's stamps. Outputs in `mixed` have packets that left by
+    several interfaces. The remarks begin and end with `remarks`, which are about the captures.
     """
     coarsest = max(units_ns, key=lambda port: units_ns[port])
     unit_ns = units_ns[coarsest]
@@ -302,7 +303,7 @@ def _measured(
     at_random = {
         output: loss
         for output, loss in random_losses(joined, repaired, replayed, related, explained).items()
-        # Otherwise nothing tells what a packet found.
+        # Otherwise the content that a packet found is unknown.
         if joined.outputs[output] not in alike
         and (
             unit_ns <= FINE_NS
@@ -312,7 +313,7 @@ def _measured(
     levels: dict[int, Capacity] = {}
     lossy = {joined.outputs[output] for output in at_random}
     for output, name in enumerate(joined.outputs):
-        # Where interfaces cannot be told apart, several queues count as one.
+        # Of interfaces that are mixed, several queues count as one.
         if name in mixed or name in alike or not joined.shows_service(output):
             related[output] = Relation.EMPTY
         elif joined.shows_content(output) and output not in at_random:
@@ -327,10 +328,10 @@ def _measured(
     require_possible(joined, estimates, request)
     first, last = remarks
     return Join(
-        joined,
-        replayed,
-        blackout.port_chains(joined),
-        (
+        joined=joined,
+        queue=replayed,
+        chains=blackout.port_chains(joined),
+        remarks=(
             *first,
             *joined.clocks,
             *joined.sources.notes,
@@ -351,18 +352,18 @@ def _measured(
             *last,
             *(part.sentence for part in ranges if part.egress not in lossy),
         ),
-        _clocks(joined),
-        estimates,
-        request,
-        tuple(ranges),
+        clocks=_clocks(joined),
+        estimates=estimates,
+        request=request,
+        drop_ranges=tuple(ranges),
     )
 
 
 def _keep_common(captures: Sequence[PortCapture]) -> list[str]:
-    """Leaves out the flows that not every capture has; says how many packets they are.
+    """Keeps the flows that every capture has. Returns remarks on the others.
 
-    Flows that are changed on the way, as by a NAT, are first given one name. Raises UntrustedError
-    if there are none, but flows that could be the same.
+    Flows that a NAT changes get one name first. Raises UntrustedError if it is ambiguous which
+    flows are the same.
     """
     united = same_flows.unite(captures, sample(captures), [None] * len(captures))
     common = set.intersection(*(set(capture.flows) for capture in captures))
@@ -390,12 +391,12 @@ def _clocks(joined: Joined) -> tuple[ClockEstimate, ...]:
     return tuple(
         ClockEstimate(
             port=port,
-            **{name: getattr(clock, name) for name in ("offset_ns", "low_ns", "high_ns")},
-            **{
-                f"{name}_ppm": drift and drift * 1e6
-                for name in ("drift", "drift_low", "drift_high")
-                for drift in [getattr(clock, name)]
-            },
+            offset_ns=clock.offset_ns,
+            low_ns=clock.low_ns,
+            high_ns=clock.high_ns,
+            drift_ppm=clock.drift * 1e6,
+            drift_low_ppm=clock.drift_low and clock.drift_low * 1e6,
+            drift_high_ppm=clock.drift_high and clock.drift_high * 1e6,
         )
         for port, clock in zip(joined.sources.ports, clocks.clocks if clocks else (), strict=False)
     )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from outcast.cli import shared, terminal
-from outcast.errors import ConfigError, FeatureMissingError, UntrustedError
+from outcast.errors import ConfigError, FeatureMissingError
 
 LISTS = ("--in", "--out", "--chain")
 _NAMED = "allowed is NAME=PCAP, as s1-eth2=captures/s1-eth2.in.pcap"
@@ -34,7 +34,7 @@ class _Lists(click.Command):
 
 
 def _ports(role: str, texts: tuple[str, ...], file: Path | None = None) -> dict[str, Path]:
-    """The ports by name. A name alone is that of an interface of `file`."""
+    """The ports by name. A name without a file is an interface of `file`."""
     ports: dict[str, Path] = {}
     for text in texts:
         name, separator, path = text.partition("=")
@@ -49,11 +49,10 @@ def _ports(role: str, texts: tuple[str, ...], file: Path | None = None) -> dict[
 
 
 LEAST_ADDRESS_SPACE = 1_150_000_000
-"""Libraries take so many bytes at the least, and some of them end the process if they get none."""
+"""The bytes that libraries need. Some of them end the process if they get fewer."""
 
 
 def _require_address_space() -> None:
-    """Raises FeatureMissingError where this shell allows too little."""
     limit_bytes = shared.memory_limit_bytes()
     if limit_bytes is not None and limit_bytes < LEAST_ADDRESS_SPACE:
         raise FeatureMissingError(
@@ -73,13 +72,13 @@ def _require_address_space() -> None:
 @click.argument("ports", nargs=-1, metavar="[FILE | PORT=FILE...]")
 @shared.option(
     "--in NAME=PCAP...",
-    "Input ports: a name of yours and the capture of what came in.",
+    "Input ports: a name that you choose, and the capture.",
     "inputs",
     multiple=True,
 )
 @shared.option(
     "--out NAME=PCAP...",
-    "Output ports: a name of yours and the capture of what left.",
+    "Output ports, likewise.",
     "outputs",
     multiple=True,
 )
@@ -106,9 +105,6 @@ def _require_address_space() -> None:
 @shared.option(
     "--max-sojourn TIME", "The longest time that a packet can spend in the switch.", default="1s"
 )
-@shared.option(
-    "--dropped N", "What the queue's own counter says (tc -s qdisc), to compare with.", type=int
-)
 @shared.option("--rate RATE", "The outputs' rate [default: estimated].")
 @shared.option("--limit SIZE", "The limit of the outputs' queues [default: estimated].")
 def command(
@@ -118,14 +114,13 @@ def command(
     points: tuple[str, ...],
     output: Path | None,
     addresses: tuple[str, ...],
-    dropped: int | None,
     **how: Any,
 ) -> None:
     """Match the packets that entered a switch with those that left it.
 
     A capture is a pcap or pcapng file, which gzip or zstd may have compressed. Plain captures of
-    the switch's ports are enough: PORT is a name of yours. Which packets came in and which left is
-    told by where they are seen. With --in and --out, the named files count as inputs or outputs
+    the switch's ports are enough: the ports where a packet is seen show where it came in and left.
+    You choose the names of ports. With --in and --out, the named files count as inputs or outputs
     only. FILE is one capture of several interfaces (pcapng, or tcpdump -i any): each is a port, and
     --in and --out can name them.
 
@@ -138,7 +133,7 @@ def command(
     if table is not None and table.suffix not in (".parquet", ".csv"):
         raise ConfigError(f"{table}: allowed are names that end in .parquet or .csv")
     if points:
-        if any((ports, inputs, outputs, output, dropped is not None, how["rate"], how["limit"])):
+        if any((ports, inputs, outputs, output, how["rate"], how["limit"])):
             raise ConfigError("--chain: allowed beside it are --to, --one-clock and --max-sojourn")
         given = {name: how[name] for name in ("one_clock", "max_sojourn")}
         _chain(_ports("chain", points), destinations=addresses, **given)
@@ -156,6 +151,8 @@ def command(
     try:
         result = joins.join_captures(**sides, destinations=addresses, **how)
     except RefusedJoin as error:
+        for text in error.remarks:
+            shared.note(text)
         terminal.echo("\n".join(error.table), err=True)
         raise
     for text in result.remarks:
@@ -166,23 +163,15 @@ def command(
         terminal.console().print(part, highlight=False, soft_wrap=isinstance(part, str))
     if folder is not None:
         shared.print_drawn(result.save(folder).path)
-    if dropped is not None and result.joined.counts.dropped != dropped:
-        raise UntrustedError(
-            f"--dropped: {result.joined.counts.dropped:,} drops inferred, but the counter says "
-            f"{dropped:,}. A counter also has what the hop itself sent, what is not IP, and what "
-            "was dropped while nobody captured"
-        )
-    if dropped is not None:
-        shared.note(f"{dropped:,} drops inferred, as the counter says")
 
 
 def _sides(
     ports: tuple[str, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]
 ) -> dict[str, Any]:
-    """The captures as `join_captures` takes them. Raises ConfigError."""
+    """The captures as `join_captures` takes them."""
     where = ""
     if not ports:
-        # The options take all that follows them, so FILE too.
+        # The options take all arguments that follow them, also FILE.
         ports = tuple(text for text in inputs + outputs if "=" not in text and Path(text).is_file())
         where = "--in: " if set(inputs) & set(ports) else "--out: "
         inputs = tuple(text for text in inputs if text not in ports)
@@ -224,5 +213,5 @@ def _chain(points: dict[str, Path], **how: Any) -> None:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether -o names a folder: its name has no ending as files have, or it is one."""
+    """Whether -o names a folder: it is one, or its name has no suffix."""
     return path.is_dir() or re.fullmatch(r"\.[A-Za-z]\w{0,8}", path.suffix) is None

@@ -146,6 +146,10 @@ def test_the_refusal_is_one_line_with_status_4_and_nothing_is_written(tmp_path, 
     assert line.startswith(f"outcast: {unseen} of the ")
     assert "never seen to come in; they are from 192.168.7.2;" in line
     assert not table.exists()
+    file = tmp_path / "A.pcap"
+    file.write_bytes(file.read_bytes()[:-9])
+    told = verb("join", f"A={file}", f"R={tmp_path / 'R.pcap'}", status=4)
+    assert told.err.startswith(f"outcast: {file}: cut off after ")
 
 
 def test_clocks_are_stated_with_their_bounds(tmp_path):

@@ -253,8 +253,8 @@ def packet_block(interface: int, high: int) -> bytes:
         (pcapng(1, []) + packet_block(0, 2**31), "time stamp is out of all bounds"),
         (pcapng(1, []) + block(3, b"\4\0\0\0abcd", "<"), "has a time stamp"),
         (gzip.compress(pcap(1, [frame(1, NETWORK)]), mtime=0)[:11], "its first compressed"),
-        (b"\x1f\x8b\x09" + bytes(30), "decompressed"),
-        (b"\x28\xb5\x2f\xfd" + b"nonsense" * 9, "decompressed"),
+        (b"\x1f\x8b\x09" + bytes(30), "compressed data are damaged"),
+        (b"\x28\xb5\x2f\xfd" + b"nonsense" * 9, "compressed data are damaged"),
     ],
 )
 def test_broken_files_give_one_clear_line(tmp_path, content, message):

@@ -232,6 +232,8 @@ def _remarks(file: CaptureFile) -> Iterator[str]:
             f"{file.path}: {file.untimed} packets have no time stamp (simple packet blocks) and "
             "are left out"
         )
+    for name in sorted(file.repeated.intersection(file.interfaces)):
+        yield f"{file.path}: several interfaces are named {name}; they count as one port"
     if file.overfull:
         yield (
             f"{file.path}: {file.overfull} of {file.records} packets have a fraction of a second "

@@ -103,7 +103,7 @@ class _Source:
                 break
             except Exception as error:
                 # Each library of decompression raises exceptions of its own for broken data.
-                raise InputError(f"{self.path}: cannot be decompressed: {error}") from None
+                raise InputError(f"{self.path}: its compressed data are damaged") from error
             if not count:
                 self.finished = True
                 break
@@ -135,6 +135,7 @@ class CaptureFile:
         cut_short: whether the file ended inside a record, which was left out. Known after reading.
         interfaces: names of the interfaces of which a packet was read. Only pcapng and Linux cooked
             tell them; all other packets have the name "".
+        repeated: names that several interfaces of a section have.
         untimed: simple packet blocks of pcapng, which have no time stamp and are left out.
         overfull: packets whose fraction of a second is a second or more.
 
@@ -147,6 +148,7 @@ class CaptureFile:
         self.cut_short = False
         self.records = 0
         self.interfaces: list[str] = []
+        self.repeated: set[str] = set()
         self.untimed = 0
         self.overfull = 0
         self.size = path.stat().st_size if path.exists() else 0
@@ -238,7 +240,9 @@ class CaptureFile:
             for begin, size, number in rows[len(names) : in_use, 4:].tolist():
                 name = bytes(source.window[begin : begin + size]).rstrip(b"\0")
                 text = name.decode(errors="backslashreplace")
-                names.append(shown_name(text, blank=f"if{number}"))
+                shown = shown_name(text, blank=f"if{number}")
+                self.repeated |= {shown} & set(names[len(names) - number :])
+                names.append(shown)
             # Each packet of Linux cooked has its own.
             for row in np.unique(interface[~np.isin(link, _COOKED)]).tolist():
                 self._interface(names[row])

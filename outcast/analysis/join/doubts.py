@@ -122,11 +122,14 @@ class RefusedJoin(UntrustedError):
     Attributes:
         reason: one of four.
         ports: the numbers of each port.
+        remarks: a line on each capture that is cut off.
     """
 
-    def __init__(self, refusal: Refusal, ports: Sequence[PortCounts]) -> None:
+    def __init__(
+        self, refusal: Refusal, ports: Sequence[PortCounts], remarks: Sequence[str]
+    ) -> None:
         self.reason, counted = refusal
-        self.ports = tuple(ports)
+        self.ports, self.remarks = tuple(ports), tuple(remarks)
         super().__init__(f"{counted}; {CURES[self.reason]}")
 
     @property
