@@ -1,6 +1,5 @@
 """`outcast join` from the command line, on captures of ours and on a hardware switch's mirrors."""
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ import polars as pl
 import pytest
 from scapy.all import ARP, IP, TCP, CookedLinux, Dot1Q, Ether, PcapNgWriter, PcapWriter, Raw
 
-from outcast.api.joins import join_captures
 from tests.ethernet import ETHERNET
 from tests.golden import model
 from tests.golden.packets import P, capture
@@ -272,24 +270,3 @@ def test_drops_that_no_queue_explains_are_not_blamed_on_captures(tmp_path, verb)
     assert "an AQM or a queue that drops at its head (A 20 of 620)" in said.err
     assert "lack packets" not in said.err
     assert "limit" not in said.out
-
-
-def test_few_drops_at_any_content_tell_no_limit(tmp_path):
-    """Two senders share an output of a packet a millisecond; 30 of 1,500 are lost before it."""
-    draw = random.Random(1)
-    sent = sorted(draw.randrange(1_550_000) for _ in range(1_500))
-    lost = set(draw.sample(range(1_400), 30))
-    came, left, free_us = [], [], 0
-    for n, at_us in enumerate(sent):
-        packet = P(at_us, seq=1448 * n, ip_id=n)
-        came.append(packet)
-        if n not in lost:
-            free_us = max(free_us, at_us) + 1_000
-            left.append(replace(packet, at_us=free_us))
-    again = [P(1_900_000 + 5_000 * n, seq=1448 * n, ip_id=2_000 + n) for n in sorted(lost)]
-    came += again
-    left += [replace(packet, at_us=packet.at_us + 1_000) for packet in again]
-    inputs = {"a": capture(tmp_path / "a.pcap", came)}
-    result = join_captures(inputs, {"b": capture(tmp_path / "b.pcap", left)})
-    assert result.joined.counts.dropped == 30
-    assert result.estimates[0].limit_unit is None

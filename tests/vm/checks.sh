@@ -14,7 +14,7 @@ user=$(stat -c %U .)
 checks=(
     machine:300 install:3600 doctor:1200 doctor-as-root:1200
     realtime-bic:1800 realtime-dctcp:1800 realtime-netem:1800 realtime-red:1800 realtime-sfq:1800
-    h3:2400 noise:3600 virtual:5400 golden:7200 demo:7200 killed-realtime:3600 killed-virtual:7200
+    h3:2400 virtual:5400 golden:7200 demo:7200 killed-realtime:3600 killed-virtual:7200
 )
 
 # Runs a command as after a login, with the machine's default limits for this user.
@@ -162,22 +162,6 @@ left_on_the_machine() {
     # Only a run makes the first one.
     [ ! -d /run/outcast ] || find /run/outcast -name '*.json'
     find /run/user -name '*.json'
-}
-
-# Each part of `noise` in real time, against a run without it, and Ctrl-C in a run with interrupts.
-check_noise() {
-    local before=/tmp/outcast-before after=/tmp/outcast-after
-    # This also brings the controller's files into memory. Read from a slow disk, it is not ready in
-    # the time that a run waits for it.
-    as_user sudo .venv/bin/outcast doctor --json >"$before"
-    holds "$before" '[each["state"] for each in document["features"]
-        if each["feature"] == "interrupt moderation"] == ["loadable"]'
-    touch "$before" "$after"
-    left_on_the_machine >"$before"
-    as_user sudo .venv/bin/python -m tests.vm.noise results/noise
-    rm -r results/noise
-    left_on_the_machine >"$after"
-    diff "$before" "$after"
 }
 
 # killed NAME PREFIX OPTION...: kills a run in its traffic. The next run must work, and `clean` must find
