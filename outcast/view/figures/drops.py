@@ -29,16 +29,16 @@ ZOOM_PACKETS = 40
 """How many packet times of a blackout to show. With more, marks would overlap."""
 ZOOM_INCHES = 2.2
 MOST_MARKS = 2_000
-"""Of packets that were not dropped, in a zoom; of more, some stand for all."""
+"""The most packets that were not dropped in a zoom; of more, some stand for all."""
 LONGEST_BAR = 10
-"""Chains that are longer than this share one bar, and one column in the report."""
+"""Longer chains share one bar, and one column in the report."""
 CHAIN_LENGTHS = (*map(str, range(1, LONGEST_BAR + 1)), f"> {LONGEST_BAR}")
 MOST_PORTS = 6
-"""If there are more input ports or groups than this, their chains are added up."""
+"""The chains of more input ports or groups are added up."""
 
 
 def chain_counts(chains: Mapping[str, int]) -> list[int]:
-    """Returns how many chains have each length up to LONGEST_BAR, then how many are longer."""
+    """The number of chains of each length up to LONGEST_BAR, then the number of longer ones."""
     counts = [0] * (LONGEST_BAR + 1)
     for length, count in chains.items():
         counts[min(int(length), LONGEST_BAR + 1) - 1] += count
@@ -74,7 +74,6 @@ def _by_group(run: Run) -> list[Bars]:
 
 
 def _by_port(run: Run) -> list[Bars]:
-    """Returns the chains of each input port, or of all together if there are many ports."""
     ports = {
         way.label: np.array(chain_counts(run.summary.drops[port].chains))
         for port, way in run.ways.items()
@@ -116,8 +115,8 @@ def arrivals(run: Run, port: str, edges_s: Array) -> tuple[Array, Array]:
 def drops_over_time(run: Run) -> Figure:
     """Draws figure 10: packets forwarded and dropped by input port, and two blackouts.
 
-    The first is the longest of the port of the flows with which others are compared, or else of
-    the port that lost most. The second is the densest of all ports: of these that with most drops.
+    The first is the longest blackout of the marked group's port, or else of the port that lost
+    most. The second has the most drops of the dense blackouts of all ports.
     """
     every = list(dict.fromkeys(way.ingress for way in run.ways.values()))
     losses: Counter[str] = Counter()
@@ -172,7 +171,7 @@ def drops_over_time(run: Run) -> Figure:
 
 
 def _titled(run: Run, port: str) -> str:
-    """An input port in words, with the outputs that it feeds if the run has several outputs."""
+    """An input port's label, with the outputs that it feeds if the run has several outputs."""
     ways = run.ways.values()
     fed = ", ".join(way.egress for way in ways if way.ingress == port)
     several = len({way.egress for way in ways}) > 1
@@ -180,10 +179,10 @@ def _titled(run: Run, port: str) -> str:
 
 
 def worst_blackout(run: Run, port: str, egress: str | None = None) -> dict[str, Any] | None:
-    """Returns the port's densest blackout that counts, as a row of the table; None without any.
+    """The port's blackout with the most drops, as a row of the table; None without any.
 
-    With `egress`, only those of packets to this output count. Dense ones come first. Among them the
-    one with the most drops is chosen; of several, the shortest.
+    Dense blackouts come first; of several with equal drops, the shortest. With `egress`, only
+    blackouts of packets to this output count.
     """
     to_output = pl.lit(True) if egress is None else pl.col("egress").cast(pl.String) == egress
     order = {"dense": True, "drops": True, "lasts": False, "t_start": False}
@@ -191,14 +190,13 @@ def worst_blackout(run: Run, port: str, egress: str | None = None) -> dict[str, 
 
 
 def longest_blackout(run: Run, port: str) -> dict[str, Any] | None:
-    """Returns the port's blackout that lasted longest, of those that count; None without any."""
     return _first_blackout(run, port, pl.lit(True), {"lasts": True, "t_start": False})
 
 
 def _first_blackout(
     run: Run, port: str, chosen: pl.Expr, order: Mapping[str, bool]
 ) -> dict[str, Any] | None:
-    """The first of a port's blackouts in this order of columns; True is from the greatest on."""
+    """The first of a port's blackouts by these columns; True sorts from the greatest on."""
     rows = (
         run.scan("blackouts")
         .filter(pl.col("ingress") == port, pl.col("others_through") > 0, chosen)
@@ -211,7 +209,7 @@ def _first_blackout(
 
 
 def around(run: Run, row: dict[str, Any]) -> tuple[int, int]:
-    """Returns the span in ns to show of a blackout: at most ZOOM_PACKETS packets and margins."""
+    """The span in ns to show of a blackout: at most ZOOM_PACKETS packets and margins."""
     lasts = min(row["t_end"] - row["t_start"], ZOOM_PACKETS * run.frame_ns)
     margin = max(lasts * 3 // 10, 5 * run.frame_ns)
     return row["t_start"] - margin, row["t_start"] + lasts + margin
@@ -253,7 +251,7 @@ def draw_packets(
 def _zoom(run: Run, axes: Axes, every: list[str], port: str, row: dict[str, Any]) -> None:
     lasts = row["t_end"] - row["t_start"]
     is_long = not row["dense"] and lasts > ZOOM_PACKETS * run.frame_ns
-    # What is not dense lasts for round trips. Around its first drops there is nothing to see.
+    # A blackout that is not dense lasts for round trips, so its beginning shows nothing.
     whole = row["t_start"] - lasts // 20, row["t_end"] + lasts // 20
     span_ns = whole if is_long else around(run, row)
     came = run.scan("packets", whole=True).filter(pl.col("t_in").is_between(*span_ns))

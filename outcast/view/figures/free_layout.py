@@ -20,11 +20,10 @@ _HEIGHT = 0.42
 
 
 def place(graph: nx.Graph[str], labels: Mapping[str, str]) -> dict[str, tuple[float, float]]:
-    """Returns a place for each node of a connected graph, at or above and right of (0, 0).
+    """A place for each node of a connected graph; no coordinate is negative.
 
-    Nodes that are n links apart are drawn about n link lengths apart (Kamada and Kawai, An
-    algorithm for drawing general undirected graphs, 1989). Then labels that lie over one another
-    are moved apart.
+    Nodes n links apart are drawn about n link lengths apart (Kamada and Kawai, An algorithm for
+    drawing general undirected graphs, 1989). Then overlapping labels are moved apart.
     """
     nodes = list(graph)
     if len(nodes) == 1:

@@ -16,7 +16,7 @@ MOST_BARS = 40
 
 
 def rate_curves(run: Run) -> tuple[Array, dict[str, Array]]:
-    """Returns the bins' edges in seconds, and rates in bit/s by UDP flow's or workload's label."""
+    """The edges of the bins in seconds, and rates in bit/s by label of UDP flow or workload."""
     frame = run.table("workloads")
     edges_s = np.append(frame["t"].unique().sort().to_numpy() / 1e9, run.summary.duration_s)
     sources = {}
@@ -75,7 +75,7 @@ def datagrams_by_flow(run: Run) -> Figure | None:
     figure = new((max(5, 1.2 + 0.5 * frame.height), 5.4))
     upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=[1.4, 1.4, 1])
     received = frame["received_bps"].to_numpy() / 1e6
-    # Less is received in a second than sent also where the last packets waited.
+    # Not the difference of both rates, because the last packets may have waited.
     lost = (frame["sent_bps"] * frame["loss_share"].fill_null(0)).to_numpy() / 1e6
     upper.bar(places, received, 0.736, color=BLUE, label="received")
     upper.bar(places, lost, 0.736, bottom=received, color=DROPPED, hatch="//", label="lost")

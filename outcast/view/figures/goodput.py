@@ -26,16 +26,15 @@ from outcast.view.palette import GREY, ramp, run_colours, shaded
 from outcast.view.summary_words import main_ratio, noun, ratio_name
 
 MOST_CURVES = 40
-"""The most curves. If there are more flows, the flows of each sender are added up. If there are
-more senders too, this many of them are shown."""
+"""The most curves. Of more flows, those of each sender are added up; of more senders, 40 show."""
 
 FEW_CURVES = 6
-"""So many curves have room to stand clear of one another; more of them overlap."""
+"""With more curves, each gets less height and overlaps the next one."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Goodput over time of one flow, or of one sender's; `mean_bps` is that of the run's tables."""
+    """Goodput over time of one flow or sender; `mean_bps` is the value in the run's tables."""
 
     label: str
     hops: int | None
@@ -46,7 +45,7 @@ class Curve:
 
 
 def flow_rates(run: Run) -> tuple[Array, dict[int, Array]]:
-    """Returns the edges of the bins in seconds, and by flow the goodput in each bin in bit/s."""
+    """The edges of the bins in seconds, and by flow the goodput in each bin in bit/s."""
     frame = run.table("throughput").sort("flow", "t")
     starts = frame["t"].unique().sort().to_numpy() / 1e9
     bin_s = float(starts[1] - starts[0]) if starts.size > 1 else run.summary.duration_s
@@ -59,7 +58,7 @@ def flow_rates(run: Run) -> tuple[Array, dict[int, Array]]:
 
 
 def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
-    """Returns the bins' edges in seconds, and curves of flows or senders, the marked ones last."""
+    """The edges of the bins in seconds, and the curves, those of the marked group last."""
     edges, rates = flow_rates(run)
     together = len(run.manifest.flows) > MOST_CURVES
     grouped: dict[tuple[str, int | None, str], list[int]] = {}
@@ -77,7 +76,7 @@ def goodput_curves(run: Run) -> tuple[Array, list[Curve]]:
     order = [group.label for group in run.groups]
     if run.marked is not None:
         order.insert(0, order.pop(order.index(run.marked)))
-    # They are drawn from below, and the first flow of a group stands above the others.
+    # Drawn from below, the first flow of a group stands above the others.
     curves = sorted(reversed(curves), key=lambda curve: -order.index(curve.group))
     if len(curves) > MOST_CURVES:
         # The choice is even, and includes the first and the last curve.
@@ -94,7 +93,7 @@ def draw_rows(
     marked: str | None,
     fontsize: float = 9,
 ) -> None:
-    """Draws curves one above the other in Mbps, each with a scale of its own from 0."""
+    """Draws curves one above the other in Mbps, each from its own 0."""
     peak = max(float(np.percentile(curve.goodput_bps, 99)) for curve in curves) / 1e6
     step = max(peak, 1e-6) * 1.1
     ticks: list[float] = []

@@ -25,12 +25,12 @@ def link_over_time(run: Run) -> Figure | None:
     records = [record for record in run.manifest.bottlenecks if record.egress in ports]
     if not records:
         return None
-    tells_rates = any(_tells_rate(record) for record in records)
-    return of_each_output(run, records, _link, (8, 5.0 if tells_rates else 3.6))
+    has_rate = any(_has_rate(record) for record in records)
+    return of_each_output(run, records, _link, (8, 5.0 if has_rate else 3.6))
 
 
-def _tells_rate(record: BottleneckRecord) -> bool:
-    """Whether the link's rate is known, and so its use."""
+def _has_rate(record: BottleneckRecord) -> bool:
+    """Whether the link's rate is known, and so its utilisation."""
     return record.queue.kind != UNKNOWN or record.queue.rate_bps is not None
 
 
@@ -39,7 +39,7 @@ def _link(run: Run, record: BottleneckRecord, figure: SubFigure) -> None:
     start = frame["t"].to_numpy() / 1e9
     edges = np.append(start, run.summary.duration_s)
     what = "link and queue"
-    if not _tells_rate(record):
+    if not _has_rate(record):
         what = "queue"
         middle, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.4, 1.2])
     else:
@@ -48,7 +48,7 @@ def _link(run: Run, record: BottleneckRecord, figure: SubFigure) -> None:
         if frame["utilisation"].null_count() < frame.height:
             percent = 100 * frame["utilisation"].to_numpy()
             upper.stairs(percent, edges, baseline=None, color=GREEN, lw=1.2, label="link used")
-            # A frame counts in one bin, so a bin of few frames can have more than the link carries.
+            # A frame counts in one bin, so a bin of few frames can be above 100 %.
             top = max(top, float(np.nanmax(percent)))
         upper.set(ylim=(0, top * 1.05), ylabel="link used (%)")
         _rate(run, record, upper)
@@ -73,7 +73,7 @@ def _rate(run: Run, record: BottleneckRecord, axes: Axes) -> None:
     right.set_ylim(0, rates.max() * 1.05)
     right.set_ylabel("link's rate (Mbps)", color=GREY)
     right.tick_params(axis="y", colors=GREY)
-    # What was used stands in front of the rate.
+    # The utilisation stands in front of the rate.
     axes.set_zorder(right.get_zorder() + 1)
     axes.patch.set_visible(False)
 

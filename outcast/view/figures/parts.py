@@ -1,7 +1,4 @@
-"""Draws on given axes: curves, bars, distributions, marks in lanes.
-
-The figures of a run, a sweep and a reproduction are built from these functions.
-"""
+"""Draws curves, bars, distributions and marks for the figures of runs, sweeps, reproductions."""
 
 import textwrap
 from collections import Counter
@@ -45,7 +42,7 @@ class Line:
 
 
 DASHES = ("-", "--", ":", "-.")
-"""Tells curves of one colour apart."""
+"""Dashes keep curves of one colour apart."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class Marks:
 
 
 def bounds(intervals: Sequence[Interval], factor: float = 1.0) -> tuple[Array, Array, Array]:
-    """Returns centres, lows and highs over `factor`; a value without an interval is all three."""
+    """Centres, lows and highs, divided by `factor`; a value without an interval is all three."""
     rows = []
     for interval in intervals:
         center = np.nan if interval.value is None else interval.value
@@ -137,7 +134,7 @@ def draw_bars(
 def draw_shares(
     axes: Axes, values: Array, colour: str, label: str, of: int | None = None, dash: str = "-"
 ) -> None:
-    """Draws which share has a value of at most x; `of` counts those without a value too."""
+    """Draws the cumulative distribution of values; `of` also counts missing values."""
     x = np.sort(values)
     shares = np.arange(x.size + 1) / (of or max(1, x.size))
     x, y = np.append(x[:1], x), shares if x.size else x
@@ -146,7 +143,6 @@ def draw_shares(
 
 
 def draw_lanes(axes: Axes, lanes: Sequence[str], marks: Sequence[Marks]) -> None:
-    """Draws lanes one below the other in the order given, with marks in them."""
     height = {name: len(lanes) - 1 - place for place, name in enumerate(lanes)}
     for kind in marks:
         y = np.array([height[lane] for lane in kind.lanes]) + kind.lift
@@ -163,18 +159,18 @@ MOST_LANES = 12
 
 
 def busiest(names: Sequence[str], counts: Mapping[str, int]) -> list[str]:
-    """The names that a figure has room for, in the order given: those with the highest counts."""
+    """The names with the highest counts that a figure has space for, in the order given."""
     chosen = sorted(names, key=lambda name: -counts.get(name, 0))[:MOST_LANES]
     return [name for name in names if name in chosen]
 
 
 def lane_inches(lanes: int) -> float:
-    """By how much a panel of so many lanes is higher than one of a few."""
+    """The further height of a panel with many lanes."""
     return 0.15 * max(0, lanes - 6)
 
 
 def draw_doubt(axes: Axes, run: Run, record: BottleneckRecord, x: Any, y: Any) -> None:
-    """Draws by how much a queue in KiB may be wrong, with which it can seem above its limit."""
+    """Draws the uncertainty of a queue in KiB, which can seem above its limit."""
     doubt = doubt_bytes(run, record) / 1024
     look: Any = {"color": GREY, "alpha": 0.4, "lw": 0, "step": "post"}
     words = f"what stamps leave open: {doubt:.3g} KiB"
@@ -191,7 +187,7 @@ def of_each_output(
     draw: Callable[[Run, BottleneckRecord, SubFigure], None],
     inches: tuple[float, float],
 ) -> Figure:
-    """Draws the same figure for every output of `ways`; of many, for those that lost most."""
+    """Draws the same figure for every output; of many, for those that lost most."""
     lost: Counter[str] = Counter()
     for key, way in run.ways.items():
         lost[way.egress] += run.summary.drops[key].dropped
@@ -216,13 +212,13 @@ def _panels_of_all(figure: Figure, duration_s: float) -> list[Axes]:
     for axes in figure.axes:
         low, high = axes.get_xlim()
         if abs(low) < 1e-9 and abs(high / duration_s - 1) < 0.01:
-            # A second scale of a panel is no panel of its own.
+            # A panel's second scale is not another panel.
             by_place.setdefault(axes.get_subplotspec(), axes)
     return list(by_place.values())
 
 
 def mark_left_out(figure: Figure, summary: Summary) -> None:
-    """Greys, in every panel of the whole duration, what the summary leaves out."""
+    """Greys the times that the summary leaves out, in every panel of the whole duration."""
     if summary.interval == "whole":
         return
     why = "analysis.from and to" if summary.interval == "asked" else "not all flows active"
@@ -272,7 +268,7 @@ def set_amounts(axes: Axes, amounts: Sequence[float], labels: Sequence[str]) -> 
 
 
 def shown_groups(run: Run) -> list[FlowsOfGroup]:
-    """The groups that a figure has room for: the first ones, and the marked one."""
+    """The groups that a figure has space for: the first ones, and the marked one."""
     first = list(run.groups[:MOST_GROUPS])
     if run.marked is not None and all(group.label != run.marked for group in first):
         first[-1] = next(group for group in run.groups if group.label == run.marked)

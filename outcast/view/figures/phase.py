@@ -28,9 +28,9 @@ LEAST_LOST = 10
 MOST_PORTS = 3
 """With more ports no port has a rival that it meets again and again."""
 MOST_DOTS = 400
-"""Of each kind; with more, dots would cover one another."""
+"""The most dots of each kind; more would cover one another."""
 NEARLY_FULL_FRAMES = 2
-"""A queue that has room for fewer full frames counts as nearly full."""
+"""A queue with space for fewer full frames counts as nearly full."""
 FORWARDED, LOST = (0.35, 0.7), (0.8, 1.15)
 """The rings of packets that were forwarded and lost, each from the run's start to its end."""
 
@@ -76,7 +76,6 @@ def _clocks(
 
 
 def packet_time(run: Run, record: BottleneckRecord) -> str:
-    """The turn of a clock in words."""
     jitter_ns = record.queue.jitter_ns or 0
     known = f" (times known to {round_time(jitter_ns)})" if jitter_ns else ""
     return f"a packet time of {round_time(run.frame_ns_at(record))}{known}"
@@ -133,7 +132,7 @@ def _nearly_full(queue: QueueRecord) -> pl.Expr | None:
 
 
 def _clock(axes: Axes) -> None:
-    """A clock of one packet time, which begins at the top with a departure."""
+    """Prepares a clock of one packet time, which begins at the top with a departure."""
     axes.set_theta_zero_location("N")  # type: ignore[attr-defined]
     axes.set_theta_direction(-1)  # type: ignore[attr-defined]
     axes.set_ylim(0, 1.2)
@@ -146,7 +145,7 @@ def _clock(axes: Axes) -> None:
 
 
 def ring(seen: Contests, lost: bool) -> tuple[Array, Array]:
-    """The dots of packets lost or forwarded: angles in radians, distances that grow with time."""
+    """The dots of packets lost or forwarded: angles in radians, and radii that grow with time."""
     low, high = LOST if lost else FORWARDED
     rows = np.flatnonzero((seen.lost == lost) & np.isfinite(seen.phase))
     if not rows.size:
@@ -170,13 +169,13 @@ def _dots(axes: Axes, seen: Contests, colour: str) -> None:
 
 LEAST_PACKETS = 100
 EDGES = 2.0 ** (np.arange(-5, 8, 0.125) - 0.0625)
-"""In packet times, so that the middle of a bin is 1; what is beyond is counted at either end."""
+"""Edges of bins in packet times, with 1 in the middle of a bin; the end bins hold all beyond."""
 LEAST_SHARE = 0.01
-"""In percent; the axis begins there."""
+"""The beginning of the axis, in percent."""
 WITHIN = 1.5
-"""Packets that come in less than so many packet times apart belong to one batch."""
+"""Packets of one batch come in less than 1.5 packet times apart."""
 MOST_INPUTS = 6
-"""Inputs in the figure; those with the most packets are chosen, and at least LEAST_PACKETS."""
+"""The most inputs in the figure: those with the most packets, and at least LEAST_PACKETS."""
 
 
 def gaps_and_batches(run: Run) -> Figure | None:
@@ -220,7 +219,7 @@ def gaps_and_batches(run: Run) -> Figure | None:
 
 
 def batches(came_ns: I64, packet_ns: int) -> tuple[Array, Array]:
-    """The sizes of batches from 1 on, and the share of packets in such or larger ones."""
+    """The sizes of batches from 1 on, and the share of packets in batches of this size or more."""
     begins = np.flatnonzero(np.diff(came_ns) >= WITHIN * packet_ns) + 1
     lengths = np.diff(np.concatenate([[0], begins, [came_ns.size]]))
     sizes, counts = np.unique(lengths, return_counts=True)
@@ -235,6 +234,6 @@ def batches(came_ns: I64, packet_ns: int) -> tuple[Array, Array]:
 def _gaps(axes: Axes, times_ns: I64, packet_ns: int, label: str, colour: str) -> None:
     between = np.clip(np.diff(times_ns) / packet_ns, EDGES[0], EDGES[-1])
     counts, _ = np.histogram(between, EDGES)
-    # What is 0 stands at the axis, because a logarithm has no place for it.
+    # A share of 0 stands at the axis, because it has no logarithm.
     share = np.maximum(100 * counts / between.size, LEAST_SHARE / 10)
     axes.stairs(share, EDGES, baseline=None, color=colour, lw=1.3, label=label)

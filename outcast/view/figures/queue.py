@@ -33,7 +33,7 @@ UNITS = {"queue_bytes": (1024, "KiB"), "queue_packets": (1, "packets")}
 
 
 def draw_queue(directory: RunDirectory, around_ns: int, within_ns: int, path: Path) -> None:
-    """Draws figure 12 for any time, of the output with the most events then. Raises InputError."""
+    """Draws figure 12 at any time, for the output with the most events then. Raises InputError."""
     run = Run(directory)
     middle = run.manifest.traffic.t_start_ns + around_ns
     low, high = middle - within_ns, middle + within_ns
@@ -111,7 +111,6 @@ def _refused_ns(run: Run, record: BottleneckRecord, port: str, came_ns: int) -> 
 
 
 def _longest_queue(run: Run, record: BottleneckRecord, figure: SubFigure) -> None:
-    """Draws where the queue was longest within the interval."""
     begin_ns = run.manifest.traffic.t_start_ns
     low, high = (begin_ns + round(at_s * 1e9) for at_s in (run.summary.start_s, run.summary.end_s))
     longest = (
@@ -173,10 +172,10 @@ def _queue(
 
 
 def queue_events(run: Run, record: BottleneckRecord, span_ns: tuple[int, int]) -> pl.DataFrame:
-    """Returns the events of an output's queue in a span of time.
+    """The events of an output's queue in a span of time.
 
-    The columns are those of the queue's table, with `ingress` and `lane` added. `lane` is the
-    output port for a departure, and the input port for any other event.
+    `ingress` and `lane` are added to the columns of the queue's table. `lane` is the output port
+    for a departure, and the input port for any other event.
     """
     events = (
         run.scan("queue")

@@ -24,13 +24,12 @@ from outcast.view.summary_words import noun, rto_share
 MOST_LINES = 6
 """The most flows that have a line each. If there are more, each group has a line."""
 _BINS = 200
-"""Bins over time in which values are averaged that are not sampled at given times."""
+"""The number of bins for means of values that come at any time."""
 _MOST_POINTS = 50_000
 """The most points of all flows' curves; a figure is some 2,000 pixels wide."""
 
 
 def flow_label(run: Run, flow: FlowRecord) -> str:
-    """Returns a flow's name for a legend, with its group and congestion control."""
     used = controls([flow])
     if run.summary.group_by == "sender":
         return title(f"{flow.src} #{flow.flow}", used)
@@ -40,7 +39,10 @@ def flow_label(run: Run, flow: FlowRecord) -> str:
 def rtt_over_time(run: Run) -> Figure | None:
     """Draws figure 2(b): the round trips of each group over time."""
     captured = "rtt" in run.tables
-    lines = captured_rtt_lines(run, run.scan("rtt")) if captured else _smoothed_rtt_lines(run)
+    if captured:
+        lines = captured_rtt_lines(run, run.scan("rtt"))
+    else:
+        lines = _group_bands(run, _sampled(run, "srtt_us", 1e3))
     if not lines:
         return None
     how = "captured, input port to receiver and back" if captured else "smoothed, by senders"
@@ -57,13 +59,8 @@ def _over_time(run: Run, lines: list[Line], what: str, title: str) -> Figure:
     return figure
 
 
-def _smoothed_rtt_lines(run: Run) -> list[Line]:
-    """Returns each group's smoothed round trips in ms over time, from samples of the sockets."""
-    return _group_bands(run, _sampled(run, "srtt_us", 1e3))
-
-
 def captured_rtt_lines(run: Run, trips: pl.LazyFrame) -> list[Line]:
-    """Returns each group's round trips in ms over time; `trips` has the table rtt's columns."""
+    """Each group's round trips in ms over time; `trips` has the columns of the table rtt."""
     width_ns = max(1, round(run.summary.duration_s * 1e9 / _BINS))
     place = (pl.col("t") - run.manifest.traffic.t_start_ns) // width_ns
     frame = (
@@ -76,7 +73,7 @@ def captured_rtt_lines(run: Run, trips: pl.LazyFrame) -> list[Line]:
 
 
 def window_lines(run: Run) -> list[Line]:
-    """Returns congestion windows in segments over time, of each flow, or of each group if many.
+    """Congestion windows in segments over time, of each flow, or of each group if there are many.
 
     They are exact if the run has the kernel's events, and samples otherwise.
     """
@@ -95,9 +92,9 @@ def window_lines(run: Run) -> list[Line]:
 
 
 def _sampled(run: Run, column: str, unit: float = 1.0) -> pl.DataFrame:
-    """Returns a column of the sockets' samples where it is positive and the flow is active.
+    """A column of the sockets' samples where it is positive and the flow is active.
 
-    With the kernel's events these are the means of bins instead. The columns are `flow`, `t` in
+    With the kernel's events it is the means of bins instead. The columns are `flow`, `t` in
     seconds, and `value`, divided by `unit`.
     """
     if sender_series.exact(run):
@@ -113,7 +110,7 @@ def _sampled(run: Run, column: str, unit: float = 1.0) -> pl.DataFrame:
 
 
 def _points(run: Run, column: str) -> pl.DataFrame:
-    """Returns a column of the senders' exact series during the traffic, as `_sampled` does."""
+    """A column of the senders' exact series during the traffic, in the form of `_sampled`."""
     series = run.table(sender_series.TABLE).sort("flow", "t_ns", maintain_order=True)
     keep, _ = sender_series.thin(series, _MOST_POINTS)
     return (
@@ -126,10 +123,10 @@ def _points(run: Run, column: str) -> pl.DataFrame:
 def _group_bands(
     run: Run, frame: pl.DataFrame, longest_s: Callable[[Array], Array] | None = None
 ) -> list[Line]:
-    """Returns the mean of each group over time. A group of several flows has a band of extremes.
+    """The mean of each group over time; a group of several flows has a band of extremes.
 
-    A curve is broken where no value follows within some time, by default where five are missing.
-    `longest_s` gives it for the lower of the values before and after.
+    A curve is broken where five values are missing, or, with `longest_s`, where no value follows
+    within the time that it computes from the lower of the values before and after.
     """
     lines = []
     colours = run_colours(run)

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -17,8 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter, LogFormatter
+from matplotlib.ticker import LogFormatter
 from PIL import Image
 
 from outcast import files
@@ -51,12 +50,10 @@ _METADATA: Mapping[str, dict[str, Any]] = {
 _PNG = {"compress_level": 3}
 """The usual 6 takes a third longer for a fourteenth less."""
 _MOST_MARKS, _MOST_VERTICES = 2_000, 20_000
-"""What has more is stored as pixels within a vector file, which would otherwise take megabytes."""
+"""Curves and marks with more points are pixels in a vector file, which would take megabytes."""
 _PIXELS_PER_INCH = 300
-_SHORT = 14
-_NO_GLYPH = "Glyph .* missing"
-"""A box stands for a letter that the font lacks."""
-_NO_ROOM = "constrained_layout not applied"
+_BENIGN = "Glyph .* missing|constrained_layout not applied"
+"""A box stands for a letter that the font lacks; names of strangers can be wider than a figure."""
 
 
 # Of the fonts for formulas Debian's matplotlib has few, and no figure uses others.
@@ -69,8 +66,8 @@ _one_at_a_time = threading.RLock()
 def styled(settings: Mapping[Any, Any] = STYLE) -> Iterator[None]:
     """Sets matplotlib's defaults with these settings, and then restores the user's settings.
 
-    A matplotlibrc of the user's would change our pictures. The settings are of the whole process,
-    so that without a lock a second thread would save our style as the user's.
+    The user's matplotlibrc would change the pictures. Settings belong to the whole process, so
+    without a lock a second thread would restore these in place of the user's.
     """
     with _one_at_a_time, matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -97,7 +94,7 @@ def log_scale(axes: Axes, which: str, scale: str = "log", **how: Any) -> None:
 
 
 class ShownFigure(Figure):
-    """A figure that a notebook displays by itself, even if pyplot is not loaded."""
+    """A figure that a notebook shows by itself, even without pyplot."""
 
     def _repr_png_(self) -> bytes:
         stream = io.BytesIO()
@@ -105,13 +102,12 @@ class ShownFigure(Figure):
         return stream.getvalue()
 
     def savefig(self, *args: Any, **options: Any) -> None:
-        """Stores the figure in our style, so that a PDF has TrueType letters here too."""
+        """Stores the figure in this style, so that a PDF has TrueType letters here too."""
         with styled():
             super().savefig(*args, **options)
 
 
 def new(inches: tuple[float, float]) -> Figure:
-    """Returns a figure without panels, of this width and height."""
     return ShownFigure(figsize=inches, layout="constrained")
 
 
@@ -132,49 +128,22 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
         _rasterize(figure)
         dpi = max(dpi, _PIXELS_PER_INCH)
     with files.writing(path) as stream, styled(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", _NO_GLYPH, UserWarning)
-        warnings.filterwarnings("error", _NO_ROOM, UserWarning)
-        try:
-            _write(figure, kind, dpi, stream)
-        except UserWarning:
-            # Names of strangers can be wider than a figure.
-            shorten_labels(figure)
-            warnings.filterwarnings("ignore", _NO_ROOM, UserWarning)
-            _write(figure, kind, dpi, stream)
+        warnings.filterwarnings("ignore", _BENIGN, UserWarning)
+        if kind == "svg":
+            stream.write(as_svg(figure, dpi, outlines=True))
+        else:
+            how: dict[str, Any] = {"pil_kwargs": _PNG} if kind == "png" else {}
+            figure.savefig(stream, format=kind, metadata=_METADATA[kind], dpi=dpi, **how)
     return path
 
 
-def _write(figure: Figure, kind: str, dpi: float, stream: BinaryIO) -> None:
-    if kind == "svg":
-        stream.write(as_svg(figure, dpi, outlines=True))
-    else:
-        how: dict[str, Any] = {"pil_kwargs": _PNG} if kind == "png" else {}
-        figure.savefig(stream, format=kind, metadata=_METADATA[kind], dpi=dpi, **how)
-
-
-def shorten_labels(figure: Figure) -> None:
-    """Cuts off what a figure's labels have beyond _SHORT letters in a line."""
-    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-        names = axis.get_major_formatter()
-        if isinstance(names, FixedFormatter):
-            axis.set_ticks(axis.get_majorticklocs(), [_shortened(text) for text in names.seq])
-    for text in figure.findobj(Text):
-        assert isinstance(text, Text)
-        text.set_text(_shortened(text.get_text()))
-
-
-def _shortened(text: str) -> str:
-    lines = text.split("\n")
-    return "\n".join(f"{line[: _SHORT - 1]}…" if len(line) > _SHORT else line for line in lines)
-
-
 def as_svg(figure: Figure, dpi: float = _PIXELS_PER_INCH, *, outlines: bool = False) -> bytes:
-    """Returns a figure as the bytes of an SVG file; the same figure always gives the same."""
+    """A figure as the bytes of an SVG file; the same figure always gives the same bytes."""
     _rasterize(figure)
     drawn = io.BytesIO()
     how = {**STYLE, "svg.fonttype": "path" if outlines else "none"}
     with styled(how), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", _NO_GLYPH, UserWarning)
+        warnings.filterwarnings("ignore", _BENIGN, UserWarning)
         Figure.savefig(figure, drawn, format="svg", metadata=_METADATA["svg"], dpi=dpi)
     return _without_noise(drawn.getvalue())
 
@@ -207,7 +176,7 @@ def _rasterize(figure: Figure) -> None:
 
 
 def lighter(path: Path) -> bytes:
-    """Returns a stored PNG with 128 colours: a third of its bytes. Raises InputError."""
+    """A stored PNG with 128 colours, which takes a third of its bytes. Raises InputError."""
     try:
         with Image.open(path) as picture:
             fewer = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
@@ -225,20 +194,20 @@ def nothing(axes: Axes, text: str) -> None:
 
 
 _EM_INCHES = 0.62 * 10 / 72
-"""The width of a letter of 10 points; few texts have wider ones on average."""
+"""The width of a letter of 10 points; few texts have wider letters on average."""
 _HANDLE_INCHES = 0.6
-"""What a legend's entry takes beside its letters."""
+"""The width of a legend's entry without its letters."""
 
 
 def heading(figure: Figure | SubFigure, text: str) -> None:
-    """Writes what a picture shows above it, at the left; lines too long for it are broken."""
+    """Writes a title above a picture, at the left; long lines are broken."""
     most = int(figure.bbox.width / figure.dpi / _EM_INCHES)
     lines = [part for line in text.split("\n") for part in textwrap.wrap(line, most)]
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10, fontweight="bold")
 
 
 def legend_below(figure: Figure, title: str | None = None) -> None:
-    """Names every labelled curve, bar and mark once below all panels; the figure grows by that."""
+    """Names each labelled curve, bar and mark once below all panels; the figure gets higher."""
     shown: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -267,7 +236,7 @@ def name_ticks(axes: Axes, names: Sequence[str]) -> None:
 
 
 def time_unit(span_ns: int) -> tuple[float, str]:
-    """Returns the unit in which to show a span of time: its nanoseconds and its name."""
+    """The unit for a span of time: its nanoseconds and its name."""
     if span_ns >= 5 * 10**9:
         return 1e9, "s"
     return (1e6, "ms") if span_ns >= 5 * 10**6 else (1e3, "µs")
