@@ -12,7 +12,7 @@ from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.tables import write_table
 from outcast.records.trace import Traced, table_name
 from outcast.uses.why import overview
-from outcast.view.terminal.blackouts import Dropped, Words
+from outcast.uses.why.drops import Dropped, Words
 from tests import records
 from tests.golden.run_directory import analysed_run, with_records
 from tests.plans import planned
@@ -138,7 +138,7 @@ def test_the_chains_of_a_flow(run):
 
 
 def test_an_answer_to_a_ping_was_not_lost(run):
-    told_of = Words.of(run).told("h1-eth0", None, "NO_SOCKET", "ping_rcv")
+    told_of = Words.of(run).put("h1-eth0", None, "NO_SOCKET", "ping_rcv")
     assert told_of.why == "it arrived: ping's own socket has a copy (ping_rcv)"
 
 
@@ -165,18 +165,18 @@ def test_events_are_held_against_counters_if_all_are_there(run, event, compares)
 def test_a_drop_below_a_shaper_is_the_configured_queues(run):
     whole, plan = planned("linear-12", "queue={kind: fq_codel, limit: 20 packets}")
     words = Words.of(with_records(run, experiment=whole, plan=plan))
-    full = words.told("s1-eth1", "tbf", "OVERLIMIT", "f")
+    full = words.put("s1-eth1", "tbf", "OVERLIMIT", "f")
     assert full == Dropped("s1-eth1", "fq_codel", "the queue was full (limit 16,384 bytes)")
     # When packets are taken out, the kernel names no queue.
-    assert words.told("s2-eth1", None, "CONGESTED", "f").queue == "fq_codel"
+    assert words.put("s2-eth1", None, "CONGESTED", "f").queue == "fq_codel"
     # The shaper's own drops, those of the delay, and a host's, of which nobody asked for a queue.
     told = [
         ("s1-eth1", "tbf", "GENERIC"),
         ("s1-eth1", "netem", "X"),
         ("h1-eth0", "tbf", "OVERLIMIT"),
     ]
-    assert [words.told(*each, "f").queue for each in told] == ["tbf", "netem", "tbf"]
-    assert words.told("s1-eth1", None, "DEV_READY", "f").queue == ""
+    assert [words.put(*each, "f").queue for each in told] == ["tbf", "netem", "tbf"]
+    assert words.put("s1-eth1", None, "DEV_READY", "f").queue == ""
 
 
 def test_drops_of_a_policer_are_told_as_such(run):
@@ -184,8 +184,8 @@ def test_drops_of_a_policer_are_told_as_such(run):
     whole, plan = planned("linear-12", f"links.overrides={[policer]}")
     wire = plan.wires[frozenset(("h1", "s1"))]
     words = Words.of(with_records(run, experiment=whole, plan=plan))
-    policed = words.told(wire.facing("s1"), None, "TC_INGRESS", "f")
+    policed = words.put(wire.facing("s1"), None, "TC_INGRESS", "f")
     assert policed == Dropped("link s1 to h1", "", "above the policer's rate")
     # A netem without losses is full: the link lost it, whatever its policer.
-    lost = words.told(wire.facing("h1"), "netem", "OVERLIMIT", "f")
+    lost = words.put(wire.facing("h1"), "netem", "OVERLIMIT", "f")
     assert lost == Dropped("link s1 to h1", "", "lost on the link")

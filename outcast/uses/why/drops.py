@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
 
 import polars as pl
 
-from outcast.analysis.trace.causes import QUEUE_REASONS
+from outcast.analysis.trace.causes import POLICED, QUEUE_REASONS, losing_ways
 from outcast.analysis.trace.events import SOCKET, TcpEvents, with_last
+from outcast.experiment.queues.custom import Custom
 from outcast.plan.links import Direction
+from outcast.plan.ports import asked_of_switch
 from outcast.records.counters import LinkRecord
+from outcast.records.run import Run
 
 
 def reason_table(
@@ -112,3 +116,101 @@ def chain_table(drops: pl.DataFrame, again: pl.DataFrame, senders: TcpEvents) ->
             t_new_ns="t_new_ns",
         )
     )
+
+
+_FULL = "OVERLIMIT"
+_GENERIC = "GENERIC"
+REASONS = {
+    _FULL: "the queue was full",
+    "CONGESTED": "the queue's AQM dropped it, to signal congestion",
+    _GENERIC: "the queue dropped it",
+    "MAXFLOWS": "the queue could hold no further flow",
+    "FLOOD_PROTECTION": "the queue held its flow for unresponsive",
+    "BAND_LIMIT": "its band of the queue was full",
+    "HORIZON_LIMIT": "it was to be sent too far in the future",
+    "FLOW_LIMIT": "its flow had its share of the queue",
+    "L4S_STEP_NON_ECN": "the low-latency queue was above its threshold, and it could not be marked",
+}
+"""Why a queue drops a packet: enum qdisc_drop_reason in include/net/dropreason-qdisc.h."""
+_SHAPERS = ("tbf", "htb", None)
+"""The kernel names these, or nothing, in place of the queue below them."""
+_WITHOUT_REASON = ("cake", "custom", "dualpi2")
+"""Kinds whose drops may have the general reason alone (`qdisc_drop` in their sources)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A drop in words; `queue` is empty if no queue dropped the packet."""
+
+    place: str
+    queue: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What is known of a run's queues and links, to put drops into words.
+
+    Attributes:
+        limits: the limits of the measured queues in words, by their ports.
+        queues: the kind of the requested queue, by the port of a switch.
+        unreasoned: the ports whose queues may drop for the general reason.
+        links: see `losing_ways`.
+        wires: the interfaces within links that lose packets, in words.
+    """
+
+    limits: Mapping[str, str] = field(default_factory=dict)
+    queues: Mapping[str, str] = field(default_factory=dict)
+    unreasoned: Set[str] = frozenset()
+    links: Mapping[tuple[str, str], Direction] = field(default_factory=dict)
+    wires: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: Run) -> Words:
+        """Without a plan, only the measured queues are known."""
+        measured = {port.egress: port.queue for port in run.manifest.bottlenecks}
+        limits = {
+            port: f"{of.limit_packets:,} packets"
+            for port, of in measured.items()
+            if of.limit_packets
+        } | {port: f"{of.limit_bytes:,} bytes" for port, of in measured.items() if of.limit_bytes}
+        queues = {port: of.kind for port, of in measured.items()}
+        unreasoned = {port for port, kind in queues.items() if kind in _WITHOUT_REASON}
+        if (plan := run.plan) is None:
+            return cls(limits, queues, unreasoned)
+        for port in plan.switch_ports():
+            queue = asked_of_switch(run.experiment, plan, port)[1]
+            queues[port] = queue.qdisc if isinstance(queue, Custom) else queue.kind
+            if queue.kind in _WITHOUT_REASON:
+                unreasoned.add(port)
+        wires = {
+            wire.facing(near): f"link between {far} and {near}"
+            for wire in plan.wires.values()
+            for near, far in (wire.nodes, wire.nodes[::-1])
+        }
+        return cls(limits, queues, unreasoned, losing_ways(plan), wires)
+
+    def place(self, place: str | None, qdisc: str | None, reason: str | None) -> str:
+        """A port, a host, or a direction of a link; empty where it is not known."""
+        if way := self.links.get((place or "", qdisc or reason or "")):
+            return f"link {way[0]} to {way[1]}"
+        return self.wires.get(place or "", place or "")
+
+    def put(
+        self, place: str | None, qdisc: str | None, reason: str | None, where: str | None
+    ) -> Dropped:
+        """Where, by which queue and why; in the kernel's words if no queue dropped it."""
+        at = self.place(place, qdisc, reason)
+        if (place, qdisc or reason) in self.links:
+            policed = reason == POLICED and place in self.wires
+            return Dropped(at, "", "above the policer's rate" if policed else "lost on the link")
+        if where == "ping_rcv":
+            return Dropped(at, "", "it arrived: ping's own socket has a copy (ping_rcv)")
+        if reason not in REASONS:
+            return Dropped(at, qdisc or "", " in ".join(part for part in (reason, where) if part))
+        limit = self.limits.get(place or "")
+        known = f" (limit {limit})" if reason == _FULL and limit is not None else ""
+        # A shaper itself has no reason but the general one.
+        is_below = qdisc in _SHAPERS and (reason != _GENERIC or place in self.unreasoned)
+        queue = self.queues.get(place or "", qdisc) if is_below else qdisc
+        return Dropped(at, queue or "", REASONS[reason] + known)

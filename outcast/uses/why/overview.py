@@ -14,10 +14,9 @@ from outcast.records.flows import FlowRecord
 from outcast.records.run import IN_INTERVAL, Run
 from outcast.units import counted
 from outcast.uses.why import sums
-from outcast.uses.why.drops import chain_table, reason_table
+from outcast.uses.why.drops import Words, chain_table, reason_table
 from outcast.uses.why.waits import wait_table, within
 from outcast.view.terminal import forms
-from outcast.view.terminal.blackouts import Words
 
 
 def text(run: Run) -> str:
@@ -136,12 +135,12 @@ def _drops(run: Run, drops: pl.DataFrame, counts: pl.Series, recorded: Set[str])
     # Counters are of all drops, so they say nothing of events that tell of some.
     links = run.counters.links if {"kfree_skb", "qdisc_drop"} <= recorded else ()
     for row in reason_table(drops, links, words.links).iter_rows(named=True):
-        told = words.told(row["place"], row["qdisc"], row["reason"], row["where"])
+        drop = words.put(row["place"], row["qdisc"], row["reason"], row["where"])
         kernel = "" if row["counter"] is None else f"{row['counter']:,}"
-        place = told.place or "?"
+        place = drop.place or "?"
         dropped = [mine.get(tuple(row[key] for key in keys), 0), *[row["events"]] * parted]
         numbers = [f"{number:,}" for number in dropped]
-        rows.append([place, told.queue, told.why, *numbers, kernel, row["note"]])
+        rows.append([place, drop.queue, drop.why, *numbers, kernel, row["note"]])
     return rows
 
 
