@@ -1,4 +1,4 @@
-"""What happened to links and queues during a run, in words, for every figure and report."""
+"""Changes of links and queues during a run, in words for figures, the report, the terminal."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Set
@@ -17,8 +17,8 @@ class Moment:
     """One event of a run as it happened.
 
     Attributes:
-        t_s: when, after the traffic's start: as planned if it was made within 10 us.
-        text: what and where, as `s1-s2: rate 20mbit`.
+        t_s: its time after the traffic's start; the planned time if it was made within 10 us.
+        text: place and change, as `s1-s2: rate 20 Mbps`.
     """
 
     t_s: float
@@ -43,8 +43,8 @@ _FORMS: Mapping[str, tuple[str, Callable[[int], str]]] = {
 def moments(run: Run, only: Collection[str] = (), ports: Set[str] = frozenset()) -> list[Moment]:
     """Every event that was made within the duration, in the order of time.
 
-    The changes of both directions of a link are one moment. With `only`, they are those that change
-    this (`AppliedChange.what`); with `ports`, those of a link with one of these ports.
+    The changes of both directions of a link are one moment. `only` chooses changes by
+    `AppliedChange.what`, and `ports` links with one of these ports.
     """
     duration_ns = run.manifest.traffic.duration_ns
     by_event: dict[tuple[int, int], list[AppliedChange]] = defaultdict(list)
@@ -85,7 +85,7 @@ def _words(run: Run, change: AppliedChange) -> str:
 
 
 def rates_within(run: Run) -> str:
-    """Which rates of links with traffic changed inside the summary's interval, in words."""
+    """The changes of rates of links with traffic inside the summary's interval, in words."""
     start_s, end_s = run.summary.start_s, run.summary.end_s
     links = run.counters.links
     crossed = {link.port for link in links if link.flows or link.acknowledged or link.other}
@@ -117,7 +117,7 @@ def trace_sentences(run: Run) -> list[str]:
 
 
 def behind_the_capture(run: Run) -> str:
-    """What no delay at a captured queue has in it, for the end of a sentence; empty if nothing."""
+    """The delays behind a queue's capture, for the end of a sentence; empty without any."""
     plan = run.plan
     if plan is None:
         return ""
@@ -133,8 +133,8 @@ def behind_the_capture(run: Run) -> str:
 
 
 def doubt_bytes(run: Run, record: BottleneckRecord) -> float:
-    """By how much a queue's length may be wrong: a frame, and what its link sends in jitter.
+    """The uncertainty of a queue's length: a frame, and the frames that its link sends in jitter.
 
-    Captures do not tell how long a packet's way into the queue took.
+    Captures do not show when a packet came into the queue, only when it came to the switch.
     """
     return record.queue.frame_bytes * (1 + (record.queue.jitter_ns or 0) / run.frame_ns_at(record))

@@ -1,4 +1,4 @@
-"""The colours of every figure and report, of which none tells anything alone.
+"""The colours of every figure and report. No colour alone carries information.
 
 Kinds have the colours that Okabe and Ito chose in 2008 for people without one kind of cone; their
 yellow is left out, because it is not seen on white. Ordered values, and the flows of one group,
@@ -33,7 +33,7 @@ SENDER_STATES = {
 SENT_AGAIN = {"T": VERMILION, "A": ORANGE, "P": PURPLE, "R": BLUE}
 """Why data was sent again: by a timeout, after one, as a probe, in a recovery."""
 _MOST_SHADES = 16
-"""With more, neighbours could not be told apart."""
+"""More shades would look equal to their neighbours."""
 
 
 def series_colour(place: int) -> str:
@@ -42,7 +42,7 @@ def series_colour(place: int) -> str:
 
 
 def ramp(count: int, colour: str = BLUE) -> list[str]:
-    """Shades of one colour from light to dark, for this many ordered values."""
+    """Shades of one colour from light to dark, for ordered values."""
     if count == 1:
         return [colour]
     middle = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)], float)
@@ -70,7 +70,6 @@ def group_colours(labels: Sequence[_Label], marked: _Label | None) -> dict[_Labe
 
 
 def run_colours(run: Run) -> dict[str, str]:
-    """A colour for every group of a run, by its label."""
     return group_colours([group.label for group in run.groups], run.marked)
 
 

@@ -1,4 +1,4 @@
-"""The senders' series that the kernel's events give, as figures and the report show them.
+"""The senders' series from the kernel's events, thinned and averaged for figures and the report.
 
 A value holds from its row to the flow's next one, because a sender changes it only there.
 """
@@ -27,12 +27,11 @@ def numbers(column: pl.Series) -> Array:
 def thin(series: pl.DataFrame, most: int) -> tuple[Bool, int]:
     """Chooses which points of the series to keep.
 
-    Changes of the state and of ssthresh are always kept. Of each so many consecutive points of a
-    flow those with the least and the greatest window and number in flight are kept.
+    Changes of the state and of ssthresh are always kept. Of n consecutive points of a flow, those
+    with the least and the greatest window and number in flight are kept.
 
     Returns:
-        For each point whether to keep it, and of how many consecutive ones four are kept; 1 if all
-        are kept.
+        For each point whether to keep it, and n; 1 if all are kept.
     """
     if series.height <= most:
         return np.ones(series.height, np.bool_), 1
@@ -54,7 +53,7 @@ def thin(series: pl.DataFrame, most: int) -> tuple[Bool, int]:
 
 
 def means(run: Run, column: str, bins: int) -> pl.DataFrame:
-    """Returns a column's mean over time in each bin of the run, for each flow.
+    """A column's mean over time in each bin of the run, for each flow.
 
     The columns are `flow`, `t` (the bin's middle in ns after the traffic's start) and `column`. A
     bin is left out if it begins before the flow's planned start or its first value then, or after
@@ -86,7 +85,7 @@ def means(run: Run, column: str, bins: int) -> pl.DataFrame:
 def _means(t: Array, value: Array, edges: Array, end: int) -> Array:
     """The mean of a step function between consecutive edges.
 
-    It is NaN before its first step, and from where both its last step and `end` are over.
+    It is NaN before the first step, and after both the last step and `end`.
     """
     area = np.concatenate([[0.0], np.cumsum(value[:-1] * np.diff(t))])
     until = np.interp(edges, t, area) + value[-1] * np.maximum(0, edges - t[-1])

@@ -20,7 +20,6 @@ from outcast.view.report import (
     page,
     senders,
     timeline,
-    viewer,
 )
 from outcast.view.report.page import Picture
 
@@ -38,7 +37,6 @@ def write(directory: RunDirectory) -> Path:
 def make(
     run: Run, most_packets: int = timeline.MOST_PACKETS, most_points: int = senders.MOST_POINTS
 ) -> str:
-    """Returns the report as HTML."""
     packed = timeline.make(run, most_packets, most_points)
     of_origin = (
         {"sentences": experiment.sentences(run), "network": network(run), **overview.settings(run)}
@@ -56,7 +54,7 @@ def make(
         **overview.values(run),
         **measurements.values(run),
         added=[uses.find(place)(run) for place in uses.SECTIONS],
-        **viewer.values(run, packed),
+        **timeline.values(run, packed),
         **of_origin,
     )
 

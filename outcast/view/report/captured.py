@@ -9,7 +9,6 @@ from outcast.view.summary_words import number
 
 
 def values(manifest: CapturesManifest) -> dict[str, object]:
-    """Returns what captured.html shows."""
     request = manifest.request
     given = [f"a rate of {format_rate(request.rate_bps)}"] if request.rate_bps else []
     given += [f"a limit of {request.limit_bytes:,} bytes"] if request.limit_bytes else []

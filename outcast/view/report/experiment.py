@@ -20,7 +20,6 @@ _COMMAND_CHARACTERS = 60
 
 
 def sentences(run: Run) -> list[str]:
-    """Returns sentences on what was built and run, from the manifest."""
     manifest = run.directory.read_manifest()
     texts = [_built(run, manifest), *(_port(run, record) for record in manifest.bottlenecks)]
     if manifest.blackout is not None:
@@ -48,7 +47,6 @@ def sentences(run: Run) -> list[str]:
 
 
 def _built(run: Run, manifest: Manifest) -> str:
-    """The topology, the links, what sent, for how long, and the noise."""
     requested, flows = run.manifest.requested, manifest.planned_flows
     groups = [
         *_groups(flows),
@@ -76,7 +74,7 @@ def _built(run: Run, manifest: Manifest) -> str:
 
 
 def _groups(flows: Sequence[FlowRecord]) -> list[str]:
-    """Flows of one name, path length and congestion control, with their receivers."""
+    """Flows by name, path length and congestion control, with their receivers."""
     receivers: dict[tuple[str | None, int | None, str], list[str]] = {}
     names = list(dict.fromkeys(flow.name for flow in flows))
     for flow in flows:
@@ -93,7 +91,6 @@ def _groups(flows: Sequence[FlowRecord]) -> list[str]:
 
 
 def _port(run: Run, record: BottleneckRecord) -> str:
-    """A captured port with what feeds it, its queue and its link."""
     inputs = ", ".join(run.port_label(port) for port in record.ingress)
     meet = "They meet" if len(run.manifest.planned_flows) > 1 else "It is measured"
     return (
@@ -103,7 +100,7 @@ def _port(run: Run, record: BottleneckRecord) -> str:
 
 
 def _program(manifest: Manifest, program: ProgramRecord) -> str:
-    """A program in words, with the number of flows that bear its name."""
+    """A program, with its number of flows."""
     what = f"the server {program.name} at {program.host}"
     if not program.server:
         times = counted(len(program.executions), "time")
@@ -135,19 +132,17 @@ def _delay(requested: dict[str, Any]) -> str:
 
 
 def _noise(requested: dict[str, Any]) -> str:
-    """A sentence on the noise; the settings have its numbers, and older runs have none."""
     profile = requested.get("noise.profile")
     return f" Its noise is that of {profile}." if profile else ""
 
 
 def _overhead(requested: dict[str, Any]) -> str:
-    """What the links count besides frames, where they do."""
     if requested.get("links.overhead") != "ethernet":
         return ""
     return ", on which preamble, check sequence and gap take time too"
 
 
-def _limit_asked(run: Run, port: str) -> Limit | None:
+def _requested_limit(run: Run, port: str) -> Limit | None:
     """The limit of a port's queue in the configuration's words, where the folder has them."""
     if run.plan is None:
         return None
@@ -158,7 +153,6 @@ def _limit_asked(run: Run, port: str) -> Limit | None:
 
 
 def _link(run: Run, record: BottleneckRecord) -> str:
-    """A sentence on the bottleneck's link, with its losses and delays; empty if unknown."""
     plan = run.plan
     link = None if plan is None else plan.links.get(plan.ends.get(record.egress, ("", "")))
     return "" if link is None else f" Its link has {link_words.settings(link)}."
@@ -173,7 +167,7 @@ def _queue(run: Run, record: BottleneckRecord) -> str:
         parts = [f"has room for {spaced(format_size(queue.limit_bytes))}"]
     elif queue.limit_packets is not None:
         parts = [f"has room for {queue.limit_packets} packets"]
-    limit = _limit_asked(run, record.egress)
+    limit = _requested_limit(run, record.egress)
     if limit is not None:
         parts[0] += f" ({limit})"
     if queue.rate_bps is not None:

@@ -25,10 +25,10 @@ _LISTINGS = (
 
 
 def values(run: Run) -> dict[str, object]:
-    """Returns what the sections on measurements show.
+    """The values of report.html's sections on measurements.
 
-    `listings` has the tables that the terminal has too, by name, and `has` the names of the run's
-    tables that have rows.
+    `listings` has the tables that the terminal has too, by name; `has` the names of the run's
+    tables with rows.
     """
     there = set(_TABLES).intersection(run.tables)
     has = {name for name in there if run.scan(name).select(pl.len()).collect().item()}
@@ -75,7 +75,6 @@ def _chains(run: Run) -> Table | None:
 
 
 def _capacity(run: Run) -> Table | None:
-    """How much room each queue has, by the packets that it took and those that it dropped."""
     rows = []
     for port, part in run.summary.queue.items():
         if (room := part.capacity) is None:
@@ -95,7 +94,6 @@ def _capacity(run: Run) -> Table | None:
 
 
 def _noise(run: Run) -> Table | None:
-    """How evenly full frames left each output."""
     rows = [
         (
             port,
@@ -124,7 +122,6 @@ def _phase(run: Run) -> Table | None:
 
 
 def sockets(run: Run) -> Table:
-    """Returns the counts of the senders' sockets."""
     frame = run.table("sockets")
     counters = {
         "retransmits": "retransmits",
@@ -142,7 +139,7 @@ def sockets(run: Run) -> Table:
 
 
 def round_trips(run: Run) -> Table:
-    """Returns the round trips between the bottleneck and the receivers, by group."""
+    """The round trips between the bottleneck and the receivers, by group."""
     summary = run.summary
     at_s = (pl.col("t") - run.manifest.traffic.t_start_ns) / 1e9
     group = pl.col("flow").replace_strict(run.group_of, default=None, return_dtype=pl.String)
@@ -174,7 +171,7 @@ def round_trips(run: Run) -> Table:
 
 
 def ports(run: Run) -> Table:
-    """Returns the kernel's own statistics of all sampled queues."""
+    """The kernel's own statistics of all sampled queues."""
     frame = run.table("ports")
     counters = [
         name for name in ("drops", "marks", "sent_packets", "sent_bytes") if name in frame.columns
@@ -197,7 +194,7 @@ def ports(run: Run) -> Table:
 
 
 def links(run: Run) -> Table:
-    """Returns what each link carried, by direction, with its own settings."""
+    """The traffic of each direction of a link, with its own settings."""
     # The section on losses has the causes, in words.
     frame = run.table("links").select(~(cs.nested() | cs.starts_with("lost_")))
     texts = sum(kind == pl.String for kind in frame.dtypes)

@@ -27,11 +27,11 @@ COVERED = {
     "all active": "the time all flows were active",
     "asked": "the interval that the configuration asks for",
 }
-"""What numbers cover, by the summary's `interval`."""
+"""The interval of the numbers, by the summary's `interval`."""
 
 
 def values(run: Run) -> dict[str, object]:
-    """Returns what report.html shows of every run."""
+    """The values of report.html for every run."""
     summary = run.summary
     covered = "all of the captures" if run.captured is not None else COVERED[summary.interval]
     fair_bps = run.fair_bps
@@ -54,7 +54,7 @@ def values(run: Run) -> dict[str, object]:
 
 
 def _main_numbers(run: Run) -> list[tuple[str, str]]:
-    """The run's own numbers; without flows those of a workload, program or probe."""
+    """The run's main numbers; without flows those of a workload, program or probe."""
     summary = run.summary
     drops = ("drops", f"{sum(part.dropped for part in summary.drops.values()):,}")
     if run.manifest.flows:
@@ -76,7 +76,7 @@ def _main_numbers(run: Run) -> list[tuple[str, str]]:
 
 
 def _marks(run: Run) -> Iterator[tuple[str, str]]:
-    """What was checked, in a few words each; of warnings those that docs/warnings.md explains."""
+    """The checks in a few words, and the words of warnings that docs/warnings.md explains."""
     yield from ((mark, text) for mark, text, _ in words.checks(run))
     for word in dict.fromkeys(map(words.word_of, run.summary.warnings)):
         losses = run.summary.losses if word == "elsewhere" else None
@@ -86,7 +86,6 @@ def _marks(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _counts(run: Run) -> Iterator[str]:
-    """Of which packets the captures tell, and how many the queue counted."""
     capture = run.summary.capture
     came = run.scan("packets", whole=True).select("t_in").collect()["t_in"]
     if capture.qdisc_drops is None:
@@ -112,7 +111,6 @@ def _counts(run: Run) -> Iterator[str]:
 
 
 def _explained(run: Run) -> Iterator[str]:
-    """What the terminal says of doubts and warnings."""
     yield from (f"✗ They do not agree: {reason}" for reason in run.summary.capture.reasons)
     yield from (words.begun(text) for text in words.doubts(run))
     yield from (f"! {words.word_of(text)}: {text}" for text in run.summary.warnings)
@@ -142,7 +140,7 @@ def _windows(run: Run) -> Table | None:
 
 
 def _meanings(run: Run) -> dict[str, str]:
-    """What the first screen and the tables of ports name, with what it is."""
+    """The quantities of the first screen and of the tables of ports, with their definitions."""
     levels = (*(("run", "class") if run.manifest.flows else ()), "input", "output")
     return {
         quantity.label: quantity.definition
@@ -153,7 +151,7 @@ def _meanings(run: Run) -> dict[str, str]:
 
 
 def settings(run: Run) -> dict[str, object]:
-    """Returns what a run was configured to be, as requested and as read back from the kernel."""
+    """A run's settings, as requested and as read back from the kernel."""
     manifest = run.directory.read_manifest()
 
     def listed(caption: str, values: dict[str, Any]) -> Table | None:
@@ -177,7 +175,7 @@ def settings(run: Run) -> dict[str, object]:
 
 
 def _requested(run: Run, manifest: Manifest) -> dict[str, Any]:
-    """What the configuration asks for: of the kernel, as the manifest has it, and of the run."""
+    """The manifest's requested settings, with the configuration's duration, probes, analysis."""
     try:
         config = run.experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     except InputError:

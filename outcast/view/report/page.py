@@ -28,7 +28,7 @@ class Table:
     """A table of cells, which are texts unless the template writes them.
 
     Attributes:
-        texts: so many columns stand at the left, and all others at the right.
+        texts: the number of first columns that are aligned to the left.
         remarks: sentences below the table.
     """
 
@@ -41,7 +41,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing as a data URL, with what it shows; `width` is the most pixels it takes."""
+    """A drawing as a data URL, with its text; `width` is the most pixels it takes."""
 
     source: str
     words: str
@@ -49,7 +49,6 @@ class Picture:
 
 
 def listed(made: Listing | None, *, as_on_terminal: bool = False) -> Table | None:
-    """Returns a table of a run with its remarks; None where it is missing."""
     if made is None:
         return None
     head = [
@@ -61,12 +60,11 @@ def listed(made: Listing | None, *, as_on_terminal: bool = False) -> Table | Non
 
 
 def picture(data: bytes, words: str, width: int | None = None, kind: str = "svg+xml") -> Picture:
-    """Returns a picture with the data inside."""
     return Picture(f"data:image/{kind};base64,{b64encode(data).decode('ascii')}", words, width)
 
 
 def drawn(run: Run, name: str) -> Picture | None:
-    """Returns one of the run's figures as an SVG; None if the run has no data for it."""
+    """One of the run's figures as an SVG; None if the run has no data for it."""
     # Imported here, because matplotlib takes a second to import.
     from outcast.view import figures
     from outcast.view.figures.style import as_svg, styled
@@ -79,7 +77,6 @@ def drawn(run: Run, name: str) -> Picture | None:
 
 
 def render(template: str | Path, **values: object) -> str:
-    """Returns HTML by one of the templates beside this file, or by another one's path."""
     if isinstance(template, Path):
         made = _environment().from_string(template.read_text(encoding="utf-8"))
     else:

@@ -25,7 +25,7 @@ Columns = dict[str, tuple[Encoding, Array]]
 
 @dataclass(frozen=True)
 class Senders:
-    """What the kernel's events tell of the senders. Times count from the traffic's start.
+    """The senders' tables of the folder trace/. Times count from the traffic's start.
 
     Attributes:
         series: a row per acknowledgement, in the order of flows and times.
@@ -40,7 +40,7 @@ class Senders:
 
 
 def of_run(run: Run, packets: pl.DataFrame) -> Senders | None:
-    """Returns what the kernel's events tell; None if the run has none of flows with packets."""
+    """Reads the tables; None if the run has no events of flows with packets."""
     if not {f"{FOLDER}/{name}" for name in sender_tables.TABLES} <= set(run.tables):
         return None
     flows = packets["flow"].unique()
@@ -83,7 +83,7 @@ def _located(sent: pl.DataFrame, packets: pl.DataFrame, start_ns: int) -> pl.Dat
 
 
 def _at_the_queue(drops: pl.DataFrame, packets: pl.DataFrame, start_ns: int) -> pl.DataFrame:
-    """Gives drops at the bottleneck the time of the packet, because the kernel frees it later."""
+    """Gives drops at the bottleneck the packet's time, because the kernel frees it later."""
     came = packets.select(
         packet=pl.int_range(pl.len()), came_ns=pl.col("t_in") - start_ns, verdict="verdict"
     ).filter(pl.col("verdict") == "dropped")
@@ -94,7 +94,7 @@ def _at_the_queue(drops: pl.DataFrame, packets: pl.DataFrame, start_ns: int) -> 
 
 
 def pairs(senders: Senders) -> tuple[Array, Array]:
-    """Returns rows of packets.parquet: of packets dropped, and of those that brought them again."""
+    """The rows in packets.parquet of dropped packets, and of their retransmissions."""
     known = senders.retransmissions.filter(
         pl.col("drop_packet").is_not_null(), pl.col("packet") >= 0
     )
@@ -104,7 +104,7 @@ def pairs(senders: Senders) -> tuple[Array, Array]:
 def packed(
     senders: Senders | None, flows: Sequence[int], place: Array, most: int
 ) -> tuple[dict[str, Any] | None, dict[str, Columns]]:
-    """Returns a part of the header, and columns; `place` has each packet's row there, or -1."""
+    """A part of the header, and columns; `place` has each packet's row in the page, or -1."""
     if senders is None:
         return None, {}
     keep, every = thin(senders.series, most)
@@ -160,7 +160,7 @@ def packed(
 
 
 def _before(sent: pl.DataFrame, column: str) -> Array:
-    """Returns how long before each retransmission a time was, plus 1; 0 stands for unknown."""
+    """The time from an event to each retransmission, plus 1; 0 stands for unknown."""
     return (sent["t_ns"] - sent[column] + 1).fill_null(0).clip(0).to_numpy()
 
 

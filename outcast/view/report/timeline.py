@@ -19,6 +19,7 @@ from outcast.view import palette
 from outcast.view.events import doubt_bytes, moments
 from outcast.view.report import senders
 from outcast.view.report.packed import pack
+from outcast.view.report.page import Table
 from outcast.view.report.senders import Columns, Senders
 
 MOST_PACKETS = 2_000_000
@@ -35,8 +36,8 @@ class Timeline:
     Attributes:
         header: everything that is not packed, as JSON.
         payload: the packed columns, as base64 text.
-        every: of the packets away from drops, one in this many is kept.
-        points_every: of so many consecutive points of a flow four are kept; 1 if all are.
+        every: n, if every n-th packet away from drops is kept.
+        points_every: n, if four of n consecutive points of a flow are kept; 1 if all are.
     """
 
     header: str
@@ -52,9 +53,8 @@ class Timeline:
 def thin(dropped: Array, resent: Array, lane: Array, most: int) -> tuple[Array, int]:
     """Chooses which packets to keep.
 
-    Drops, and packets whose data another packet had, are always kept. `NEAR_PACKETS` on either side
-    of each drop are kept too, unless these alone exceed `most`. Of the other packets every n-th of
-    each lane is kept.
+    Drops and packets whose data was sent twice are always kept. So are `NEAR_PACKETS` on either
+    side of each drop, unless they alone exceed `most`. Of the others, each lane keeps every n-th.
 
     Returns:
         For each packet whether to keep it, and n.
@@ -143,7 +143,7 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
 
 
 def _ports(run: Run, packets: pl.DataFrame) -> tuple[list[str], list[str]]:
-    """Returns the input and output ports, each once: those of bottlenecks first, others by name."""
+    """The input and output ports, each once: those of bottlenecks first, others by name."""
     records = run.manifest.bottlenecks
     ports = (
         dict.fromkeys(port for record in records for port in record.ingress),
@@ -164,7 +164,7 @@ def _columns(
     outputs: list[str],
     first_ns: int,
 ) -> Columns:
-    """Returns the columns of packets, of which the other arrays have an element each."""
+    """The columns of packets; the arrays have an element for each packet."""
     t_in = packets["t_in"].to_numpy()
     t_out, last = packets["t_out"].fill_null(-1).to_numpy(), np.iinfo(np.int64).max
     seq = packets["seq"].to_numpy().astype(np.int64)
@@ -173,7 +173,7 @@ def _columns(
         "t_in": ("delta", t_in - first_ns),
         "enters": ("signed", entered - t_in),
         "stays": ("plain", np.maximum(np.where(t_out >= 0, t_out - t_in + 1, 0), 0)),
-        # Those that never left come last.
+        # Packets that never left come last.
         "order": ("delta", np.argsort(np.where(t_out < 0, last, t_out), kind="stable")),
         "flow": ("plain", flow),
         "lane": ("plain", lane),
@@ -212,7 +212,6 @@ def _events(run: Run) -> list[dict[str, Any]]:
 
 
 def _codes(column: pl.Series, names: list[str] | tuple[str, ...]) -> Array:
-    """Returns the place of each text in `names`, and -1 for null."""
     places = {name: place for place, name in enumerate(names)}
     codes = column.cast(pl.String).replace_strict(places, default=-1, return_dtype=pl.Int64)
     return codes.fill_null(-1).to_numpy()
@@ -221,10 +220,9 @@ def _codes(column: pl.Series, names: list[str] | tuple[str, ...]) -> Array:
 def _sent_again(
     packets: pl.DataFrame, outputs: list[str], dropped: Array, told: Senders | None
 ) -> tuple[Array, Bool]:
-    """Finds each packet's next copy.
+    """For each packet the row of the next one with its first byte, or -1.
 
-    Returns for each packet the row of the next one with its first byte, or -1, and whether the
-    kernel's events tell so. Without them it is inferred.
+    The second array says whether this is known from the kernel's events. Otherwise it is inferred.
     """
     path = packets["flow"].to_numpy().astype(np.int64) * (len(outputs) + 1)
     path += _codes(packets["egress"], outputs) + 1
@@ -240,7 +238,6 @@ def _sent_again(
 
 
 def _pairs(following: Array, known: Bool, place: Array) -> Columns:
-    """Returns each packet whose data was sent again, and how many kept packets on that was."""
     rows = np.flatnonzero(following >= 0)
     return {
         "row": ("delta", place[rows]),
@@ -250,7 +247,7 @@ def _pairs(following: Array, known: Bool, place: Array) -> Columns:
 
 
 def _weights(keep: Array, dropped: Array, lane: Array) -> Array:
-    """Returns for how many packets of its lane each kept one stands, with those left out before."""
+    """For each packet kept, the number of packets of its lane since the one kept before it."""
     weight = dropped.astype(np.int64)
     for number in np.unique(lane):
         rows = np.flatnonzero((lane == number) & ~dropped)
@@ -260,7 +257,7 @@ def _weights(keep: Array, dropped: Array, lane: Array) -> Array:
 
 
 def _entered(run: Run, packets: pl.DataFrame) -> Array:
-    """Returns when each packet was queued or dropped, or when it came in if that is unknown."""
+    """When each packet was queued or dropped, or came in if that is unknown."""
     entered = packets["t_in"].to_numpy().copy()
     arrived = run.scan("queue").filter(pl.col("event") != "dequeue", pl.col("packet").is_not_null())
     events = arrived.select("packet", "t").collect()
@@ -269,7 +266,7 @@ def _entered(run: Run, packets: pl.DataFrame) -> Array:
 
 
 def _unforeseen(seq: Array, payload: Array, flow: Array) -> Array:
-    """Returns sequence numbers minus the next expected one of their flow (signed, modulo 2^32)."""
+    """Sequence numbers minus the expected one of their flow (signed, modulo 2^32)."""
     expected = np.zeros(seq.size, np.int64)
     order = np.argsort(flow, kind="stable")
     follows = (seq + payload)[order]
@@ -279,7 +276,7 @@ def _unforeseen(seq: Array, payload: Array, flow: Array) -> Array:
 
 
 def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array, list[str]]:
-    """Returns a description of every flow that has packets, each packet's index, and colours."""
+    """A description of every flow with packets, each packet's place in these, and the colours."""
     known = {flow.flow: flow for flow in run.manifest.flows}
     planned = palette.shaded(run.group_of, palette.run_colours(run))
     ends_of = pl.col("src", "sport", "dst", "dport")
@@ -301,3 +298,42 @@ def _flows(run: Run, packets: pl.DataFrame) -> tuple[list[dict[str, Any]], Array
         )
     places = np.searchsorted(seen["flow"].to_numpy(), packets["flow"].to_numpy())
     return described, np.asarray(places, np.int64), colours
+
+
+LISTED = 10
+_HEAD = (
+    *("came in at", "number", "port", "drops", "lasts (ms)", "longest gap (ms)"),
+    *("drops before it", "flows", "others through"),
+)
+
+
+def values(run: Run, packed: Timeline) -> dict[str, object]:
+    return {
+        "packed": packed,
+        "near_packets": NEAR_PACKETS,
+        "can_trace": properties(run.summary.engine).own_kernel,
+        "longest": _longest(run),
+    }
+
+
+def _longest(run: Run) -> Table:
+    """The longest blackouts. A row's first cell is when it came in and its number, for a link."""
+    chains = selection.blackouts(run)
+    lasts = pl.col("t_end") - pl.col("t_start")
+    chains = chains.sort("drops", lasts, "t_start", descending=[True, False, False]).head(LISTED)
+    start_ns = run.manifest.traffic.t_start_ns
+    rows = [
+        (
+            (f"{(row['t_start'] - start_ns) / 1e6:.4f} ms", row["blackout"]),
+            row["blackout"],
+            run.port_label(row["ingress"]),
+            row["drops"],
+            f"{(row['t_end'] - row['t_start']) / 1e6:,.4f}",
+            f"{row['longest_gap_ns'] / 1e6:,.4f}",
+            row["before_gap"],
+            row["flows"],
+            f"{row['others_through']:,}",
+        )
+        for row in chains.iter_rows(named=True)
+    ]
+    return Table("The longest blackouts, by drops", _HEAD, rows, 3)
