@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from outcast.sweep import runner
+from outcast.sweep import scheduler
 from tests.golden import fake_run
 
 ROOT = Path(__file__).parents[1]
@@ -19,6 +19,6 @@ def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = SimpleNamespace(name="virtual")
     monkeypatch.setattr("outcast.engines.choose", lambda each: engine)
     monkeypatch.setattr("outcast.api.guest.provide", lambda experiment, progress=None: None)
-    fake = (runner.run_sweep.__kwdefaults__ or {}) | {"executor": fake_run.NAME}
-    monkeypatch.setattr(runner.run_sweep, "__kwdefaults__", fake)
+    fake = (scheduler.run_sweep.__kwdefaults__ or {}) | {"executor": fake_run.NAME}
+    monkeypatch.setattr(scheduler.run_sweep, "__kwdefaults__", fake)
     monkeypatch.setattr(signal, "signal", lambda *_: None)

@@ -20,9 +20,9 @@ from outcast.records.interventions import Interventions
 from outcast.records.run import Run as Record
 from outcast.records.run_directory import Manifest, RunDirectory
 from outcast.sweep import scheduler, store
+from outcast.sweep.pool import Task
 from outcast.sweep.scheduler import Limits, Progress
 from outcast.sweep.store import SweepDirectory
-from outcast.sweep.task import Task
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from outcast.api.runs import Run
 from outcast.errors import ConfigError, InputError, OutcastError
 from outcast.experiment import Experiment, Source
 from outcast.plan.planned import Planned
-from outcast.sweep import dataset, plan, runner
+from outcast.sweep import dataset, plan, scheduler
+from outcast.sweep.dataset import State
 from outcast.sweep.plan import Plan
 from outcast.sweep.plan import Run as PlannedRun
-from outcast.sweep.runner import Result, State
-from outcast.sweep.scheduler import Limits
+from outcast.sweep.pool import Failure, is_exclusive
+from outcast.sweep.scheduler import Limits, Result
 from outcast.sweep.store import SweepDirectory
-from outcast.sweep.task import Failure, is_exclusive
 from outcast.view import report
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def carry_out(
     try:
         with displays.of_sweep(progress) as observer:
             plan, path, resume = prepared.plan, prepared.path, prepared.resume
-            return runner.run_sweep(plan, path, pool, observer, limits=limits, resume=resume)
+            return scheduler.run_sweep(plan, path, pool, observer, limits=limits, resume=resume)
     finally:
         pool.stop()
 
@@ -110,8 +110,8 @@ def merge_shards(
     """
     planned = plan.plan_sweep(source, lambda experiment: engines.choose(experiment).name)
     target = path or Path("results") / f"{planned.experiment.name}-sweep"
-    whole = runner.merge(planned, shards, target)
-    return target, runner.mixture_warning(planned, whole)
+    whole = scheduler.merge(planned, shards, target)
+    return target, scheduler.mixture_warning(planned, whole)
 
 
 def run_sweep(
@@ -283,7 +283,7 @@ class Sweep:
 
     @cached_property
     def _state(self) -> State:
-        return runner.read_state(self._directory)
+        return dataset.read_state(self._directory)
 
 
 def open_sweep(directory: str | os.PathLike[str]) -> Sweep:

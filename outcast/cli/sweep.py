@@ -18,8 +18,7 @@ from outcast.errors import ConfigError, RunError, StoppedError, UntrustedError
 if TYPE_CHECKING:
     from outcast.api.sweeps import Prepared
     from outcast.experiment import Source
-    from outcast.sweep.runner import Result
-    from outcast.sweep.scheduler import Limits
+    from outcast.sweep.scheduler import Limits, Result
 
 _MOST_NOTES = 3
 
@@ -143,10 +142,12 @@ def _show_plan(console: Console, prepared: Prepared) -> None:
         lines.append(f"  {key}: {', '.join(values)}")
     if len(missing) < len(points):
         lines.append(f"{len(points) - len(missing)} are finished, {len(missing)} are left")
-    told = [f"note, of {units.counted(n, 'point')}: {text}" for text, n in planned.told.items()]
-    lines += told[:_MOST_NOTES]
-    if len(told) > _MOST_NOTES:
-        lines.append(f"{len(told) - _MOST_NOTES} more such notes; each run has its own as warnings")
+    notes = [f"note, of {units.counted(n, 'point')}: {text}" for text, n in planned.warned.items()]
+    lines += notes[:_MOST_NOTES]
+    if len(notes) > _MOST_NOTES:
+        lines.append(
+            f"{len(notes) - _MOST_NOTES} more such notes; each run has its own as warnings"
+        )
     console.print("\n".join(lines), soft_wrap=True)
 
 

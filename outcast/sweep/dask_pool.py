@@ -1,8 +1,8 @@
 """A pool of Dask's workers: each of their threads makes one run at a time.
 
-Dask gives each run to a worker that has our outcast and kernel, and to another one when that goes
-away. A result comes back through the scheduler, as a ZIP file. Only this module imports Dask, and
-workers import it by name.
+Dask gives each run to a worker with the same outcast and kernel as here, and to another one when
+that worker goes away. A result comes back through the scheduler, as a ZIP file. Only this module
+imports Dask. Workers import it by name.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from typing import Any
 from outcast import __version__, files
 from outcast.engines.guest import kernels
 from outcast.errors import ConfigError, DeadlineError, FeatureMissingError, OutcastError, RunError
-from outcast.sweep.pool import LocalPool
-from outcast.sweep.task import Ended, Failure, Task
+from outcast.sweep.pool import Ended, Failure, LocalPool, Task
 
 CONNECT_DEADLINE_S = 10.0
 WORKER_DEADLINE_S = 60.0
-"""How long to wait for a first usable worker, or for another when all have gone."""
+"""The longest wait for a first usable worker, or for another one when all have gone."""
 
 _RETRIES = 2
-"""How often a run is made again whose worker had no disk or no memory for it."""
+"""How often a run is repeated whose worker had no disk or no memory for it."""
 _RESULT_DEADLINE_S = 120.0
 _CLOSE_DEADLINE_S = 2.0
 _LOOK_EVERY_S = 0.5
@@ -44,7 +43,7 @@ Reply = tuple[Ended, bytes]
 
 
 def fingerprint() -> str:
-    """What has to be equal on all machines so that a seed means the same run, in words."""
+    """The version, the code's hash and the kernel: with equal ones a seed means the same run."""
     folder = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):

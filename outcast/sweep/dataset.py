@@ -14,6 +14,7 @@ the same sweep gives the same tables, however often it was interrupted and where
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +24,11 @@ import polars as pl
 
 from outcast.experiment import Experiment, Sweep
 from outcast.records.run import Run
+from outcast.records.run_directory import Manifest
 from outcast.records.summary import Summary
 from outcast.records.tables import read_table, write_table
 from outcast.sweep.points import Point, as_text, points, swept_keys
+from outcast.sweep.pool import Failure
 from outcast.sweep.store import SweepDirectory
 
 _LEFT_OUT = ("format", "name", "wall_s", "flow_chains", "chains", "reasons", "losses.ports")
@@ -41,7 +44,7 @@ _OVER = " over "
 
 @dataclass(frozen=True)
 class Dataset:
-    """A sweep's results, with how many runs are planned; rows are in the configuration's order."""
+    """A sweep's results; rows are in the order of the configuration's runs."""
 
     keys: tuple[str, ...]
     planned: int
@@ -52,14 +55,14 @@ class Dataset:
 def load(path: Path) -> Dataset:
     """A sweep's dataset. It is built again if a run was made or analysed since it was written.
 
-    Raises InputError if the folder does not hold a sweep, or a result cannot be read.
+    Raises InputError: the folder holds no sweep, or a result cannot be read.
     """
     directory = SweepDirectory(path)
     file = path / "runs.parquet"
     written = file.stat().st_mtime_ns if file.exists() else 0
     runs = [directory.run(point.name) for point in planned_points(directory)]
     finished = [run for run in runs if run.manifest.exists()]
-    # A table of the future says nothing: this machine's clock was set back since.
+    # A table with a time in the future is ignored: the clock was set back since.
     newest = max((run.summary.stat().st_mtime_ns for run in finished), default=written + 1)
     if newest <= written <= time.time_ns():
         stored = read(directory)
@@ -229,3 +232,55 @@ def _flow_rows(
         pl.lit(value, dtype=_OWN.get(key) or types[key]).alias(key) for key, value in head.items()
     ]
     return frame.select(*own, pl.all().exclude(*head))
+
+
+def maker(manifest: Manifest) -> str:
+    kernel = str(manifest.kernel.get("sha256", manifest.kernel.get("release", "unknown")))
+    return f"outcast {manifest.outcast} with kernel {kernel[:20]}"
+
+
+@dataclass(frozen=True)
+class State:
+    """The content of a sweep's folder at one time.
+
+    Attributes:
+        planned: every run, in the order of the configuration.
+        failures: by run name, of runs without a result.
+        disagreeing: by run name, why captures and counters contradict each other.
+        left: names of the runs that have neither a result nor a failure.
+        makers: how many runs were made by each version of outcast with its kernel.
+    """
+
+    experiment: Experiment
+    planned: Sequence[Point]
+    results: Dataset
+    failures: Mapping[str, Failure]
+    disagreeing: Mapping[str, str]
+    left: Sequence[str]
+    makers: Mapping[str, int]
+
+    @property
+    def finished(self) -> list[str]:
+        return self.results.runs["run"].to_list() if self.results.runs.height else []
+
+
+def read_state(directory: SweepDirectory) -> State:
+    """Reads a sweep's folder.
+
+    Raises InputError if the folder does not hold a sweep, or a result cannot be read.
+    """
+    planned = planned_points(directory)
+    results = load(directory.path)
+    finished = set(results.runs["run"]) if results.runs.height else set()
+    failures = {name: why for name, why in directory.failures().items() if name not in finished}
+    runs = {name: Run(directory.run(name)) for name in sorted(finished)}
+    makers = Counter(maker(run.directory.read_manifest()) for run in runs.values())
+    return State(
+        experiment=directory.read_experiment(),
+        planned=planned,
+        results=results,
+        failures=failures,
+        disagreeing={n: "; ".join(run.reasons) for n, run in runs.items() if not run.trusted},
+        left=[p.name for p in planned if p.name not in finished and p.name not in failures],
+        makers=dict(sorted(makers.items())),
+    )

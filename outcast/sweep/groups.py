@@ -27,10 +27,12 @@ _MOST_COLUMNS_NAMED = 20
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that have the same values at the keys by which they are grouped; `at` has both.
+    """Runs with the same values of the keys by which they are grouped.
 
-    `cells` has each value's average over the runs, or its difference from another sweep. How many
-    of the `tested` runs were `stationary`; in a comparison, of both sweeps together.
+    Attributes:
+        at: these keys and values.
+        cells: each column's average over the runs, or its difference from another sweep.
+        stationary: how many of the `tested` runs were; in a comparison, of both sweeps together.
     """
 
     at: dict[str, Any]
@@ -41,7 +43,7 @@ class Group:
 
     @property
     def moves(self) -> bool:
-        """Whether most runs were not stationary, so that means hang on when the interval lies."""
+        """Whether most runs were not stationary, so that means depend on the interval."""
         return 2 * self.stationary < self.tested
 
 
@@ -57,10 +59,10 @@ def remarks_on_trends(summed: Sequence[Group]) -> list[str]:
 
 
 def are_copies(group: Group) -> bool:
-    """Whether all runs of a group have the same values, so that an interval would mean nothing.
+    """Whether all runs of a group have the same values, so that an interval means nothing.
 
     With constant delays on the exact clock of the virtual engine, runs with different seeds can be
-    equal packet for packet.
+    equal packet by packet.
     """
     bounds = [(each.low, each.high) for each in group.cells.values() if each.value is not None]
     return bool(bounds) and all(
@@ -94,8 +96,7 @@ def _because(name: str) -> str:
 def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:
     """The rows that meet every condition `KEY=VALUE`.
 
-    Raises ConfigError if a condition has another form, or names no column, or no value of the
-    column.
+    Raises ConfigError: a condition has another form, or names no column, or no value of it.
     """
     for condition in conditions:
         key, separator, text = condition.partition("=")
@@ -112,7 +113,6 @@ def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:
 
 
 def agreeing(frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows of the runs whose captures and counters agree."""
     return frame.filter(pl.col("trusted")) if "trusted" in frame.columns else frame
 
 
@@ -132,12 +132,12 @@ def pooled(
 ) -> dict[str, list[str]]:
     """The swept keys that differ within a group, with their values: what a mean pools.
 
-    Raises ConfigError: another key differs within a group, or one of `over` cannot.
+    Raises ConfigError: another key differs within a group, or one of `over` is not swept.
     """
     for key in over:
         if key not in keys or key in by:
-            told = ", ".join(name for name in keys if name not in by) or "none"
-            raise ConfigError(f"--over {key}: allowed are swept keys that --by lacks: {told}")
+            allowed = ", ".join(name for name in keys if name not in by) or "none"
+            raise ConfigError(f"--over {key}: allowed are swept keys that --by lacks: {allowed}")
     mixed: dict[str, list[str]] = {}
     parts = grouped(frame, by)
     for key in keys:
@@ -217,11 +217,11 @@ def remarks_on_losses(frame: pl.DataFrame) -> list[str]:
 
 
 COUNTED = {"asked": "analysis.from and to", "all active": "all flows active"}
-"""Why the summary of a run covers a part of it, by its `interval`."""
+"""From each `interval` of a summary to why it covers a part of the run."""
 
 
 def remarks_on_intervals(frame: pl.DataFrame) -> list[str]:
-    """A sentence on the part of runs that numbers are of, and one on trends in it."""
+    """A sentence on the interval of the runs' numbers, and one on trends in it."""
     lines = []
     if "interval" in frame.columns:
         for kind, why in COUNTED.items():

@@ -1,8 +1,8 @@
-"""A sweep in an archive: which files go in, and the claims that are made about it.
+"""A sweep in an archive: its files, and claims about it with the commands that show them.
 
 Every run goes in with its configuration, manifest and small tables, and with the hashes of its
-captures. So the unpacked folder is a sweep's folder as any other, and each of its runs can be
-replayed. Some runs go in whole.
+captures; some go in whole. So the unpacked archive is a sweep's folder, and each run can be
+replayed.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from outcast.archive import Packed, Record, contents, zips
 from outcast.errors import InputError, RunError, without_folder
 from outcast.experiment import Sweep
 from outcast.handed_in import plain_files
-from outcast.sweep import dataset, groups, own_files, runner
+from outcast.sweep import dataset, groups, store
+from outcast.sweep.dataset import State
 from outcast.sweep.points import combinations
-from outcast.sweep.runner import State
 from outcast.sweep.store import SweepDirectory
 
 SAMPLE = 5
-"""How many runs of a sweep are made again, where nobody says it."""
+"""The number of runs of a sweep that are made again by default."""
 _LARGE = ("captures/", "samples/", "trace/")
 _TABLES = ("packets.parquet", "queue.parquet", "sockets.parquet", "ports.parquet")
 _PICTURES = (".png", ".html", ".pdf", ".svg")
 _SPAN_S = 3600.0
-"""How long the command of a claim may take."""
+"""The longest time of a claim's command."""
 
 
 def _line(text: str) -> str:
@@ -81,7 +81,7 @@ def write(
     claims: Sequence[Claim],
     scratch: Path,
 ) -> Packed:
-    """Writes the archive of a sweep, of which so many runs go in whole.
+    """Writes the archive of a sweep, with `whole` runs complete and all others without captures.
 
     Raises:
         InputError: a run is missing or was changed, or a file that the sweep needs stands outside
@@ -89,7 +89,7 @@ def write(
         RunError: the command of a claim failed.
         OSError: the archive cannot be written.
     """
-    sweep = runner.read_state(directory)
+    sweep = dataset.read_state(directory)
     if lacking := [*sweep.failures, *sweep.left]:
         raise InputError(
             f"{directory.path}: {len(lacking)} of {len(sweep.planned)} runs have no result "
@@ -150,11 +150,11 @@ def _is_large(name: str) -> bool:
 
 
 def _files_of_all(directory: SweepDirectory, sweep: State) -> list[Path]:
-    """The files of the sweep itself, and those of the user's that it names."""
+    """The files of the sweep itself, and the user's files that it names."""
     config = experiment.read(directory.config, own_folder=directory.path)
     settings = combinations(sweep.experiment.sweep or Sweep())
     points = (config.at_point(each).experiment() for each in settings)
-    own = own_files.of_sweep(sweep.experiment, points, directory.path)
+    own = store.own_files_of(sweep.experiment, points, directory.path)
     if own.outside:
         raise InputError(
             f"{directory.path}: a swept value names {own.outside[0]}, which is outside of the "

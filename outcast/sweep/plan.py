@@ -11,19 +11,17 @@ from outcast.experiment import Experiment, OwnTopology, Source, Sweep, dump
 from outcast.experiment.engine import EngineName
 from outcast.networks import resolve as networks
 from outcast.plan.hints import beforehand
+from outcast.plan.model import Plan as NetworkPlan
 from outcast.plan.planned import Planned
-from outcast.sweep import own_files
-from outcast.sweep.own_files import OwnFiles
+from outcast.sweep import store
 from outcast.sweep.points import Point, canonical, points
-from outcast.sweep.task import REAL, Task, is_exclusive, memory_bytes
+from outcast.sweep.pool import REAL, RUN_BYTES, Task, is_exclusive
+from outcast.sweep.store import OwnFiles
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the plan.
-
-    `experiment` is the experiment with the point's values and seed, and with the engine to use.
-    """
+    """One run. `experiment` has the point's values and seed, and the engine to use."""
 
     point: Point
     experiment: Experiment
@@ -33,12 +31,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a sweep; `told` counts the points with a warning before the runs."""
+    """The runs of a sweep; `warned` has the number of points by each warning before the runs."""
 
     experiment: Experiment
     runs: tuple[Run, ...]
     own: OwnFiles
-    told: Mapping[str, int] = field(default_factory=dict)
+    warned: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def sweep(self) -> Sweep:
@@ -46,20 +44,19 @@ class Plan:
 
     @property
     def own_topologies(self) -> list[OwnTopology]:
-        """The topologies of all points that come from files of the user's."""
+        """The topologies of all points that come from the user's files."""
         topologies = (run.experiment.topology for run in self.runs)
         return [topology for topology in topologies if isinstance(topology, OwnTopology)]
 
     @property
-    def asked(self) -> dict[str, Experiment]:
+    def requested(self) -> dict[str, Experiment]:
         """The experiments of all runs, by the runs' names."""
         return {run.point.name: run.experiment for run in self.runs}
 
     def shard(self, number: int, count: int) -> Plan:
-        """The part of the runs that belongs to shard `number`, from 1 on, of `count`.
+        """The runs of shard `number`, from 1 on, of `count`.
 
-        Neighbours, which are of the same point, go to different shards, so that all take equally
-        long.
+        Runs of one point go to different shards, so that all shards take equally long.
         """
         return replace(self, runs=self.runs[number - 1 :: count])
 
@@ -83,12 +80,12 @@ def plan_sweep(source: Source, choose: Callable[[Planned], EngineName]) -> Plan:
     """Plans a sweep, and checks every point before anything runs.
 
     Raises:
-        ConfigError: if a point is not a valid experiment or cannot be built; it names the point.
-        FeatureMissingError: if no engine can run a point.
+        ConfigError: a point is not a valid experiment or cannot be built; the error names it.
+        FeatureMissingError: no engine can run a point.
     """
     whole = source.experiment()
     checked: dict[str, tuple[Experiment, EngineName, int]] = {}
-    told: Counter[str] = Counter()
+    warned: Counter[str] = Counter()
     runs = []
     try:
         all_points = points(whole.sweep or Sweep(), whole.repetitions, whole.seed)
@@ -102,9 +99,9 @@ def plan_sweep(source: Source, choose: Callable[[Planned], EngineName]) -> Plan:
             planned = Planned(experiment, at_point.located)
             engine = choose(planned)
             resolved, built = planned.by(engine)
-            told.update(beforehand(resolved, built, engine))
+            warned.update(beforehand(resolved, built, engine))
             chosen = experiment.model_copy(update={"engine": engine})
-            checked[key] = (chosen, engine, memory_bytes(built))
+            checked[key] = (chosen, engine, _memory_bytes(built))
         experiment, engine, needed_bytes = checked[key]
         seeded = experiment.model_copy(update={"seed": point.seed})
         runs.append(Run(point, seeded, engine, needed_bytes))
@@ -112,5 +109,11 @@ def plan_sweep(source: Source, choose: Callable[[Planned], EngineName]) -> Plan:
     topology = whole.topology
     if isinstance(topology, OwnTopology):
         whole = whole.model_copy(update={"topology": topology.built(None, None)})
-    own = own_files.of_sweep(whole, (each for each, *_ in checked.values()), source.folder)
-    return Plan(whole, tuple(runs), own, told)
+    own = store.own_files_of(whole, (each for each, *_ in checked.values()), source.folder)
+    return Plan(whole, tuple(runs), own, warned)
+
+
+def _memory_bytes(plan: NetworkPlan) -> int:
+    """The most memory that a run takes, from runs of fat-trees of 8 to 20 pods."""
+    captured = max(1, len(plan.capture_ports))
+    return max(RUN_BYTES, 400 * 2**20 + len(plan.ends) * 2**18 + captured * 2**21)

@@ -42,7 +42,7 @@ class Point:
 def combinations(sweep: Sweep) -> list[dict[str, Any]]:
     """The settings of every point: the cross product of the lists, for each of `points`.
 
-    Raises ConfigError if two points have the same settings, or there are more than MOST_POINTS.
+    Raises ConfigError: two points have the same settings, or there are more than MOST_POINTS.
     """
     keys = list(sweep.lists)
     count = math.prod(len(values) for values in sweep.lists.values()) * max(1, len(sweep.points))
@@ -68,8 +68,7 @@ def points(sweep: Sweep, repetitions: int, seed: int) -> list[Point]:
     If `seed` is swept, its values are the runs' seeds. Otherwise each run's seed is derived from
     `seed`, the settings and the repetition.
 
-    Raises ConfigError if a point is listed twice, or if `seed` is swept and there are
-    repetitions.
+    Raises ConfigError: as `combinations`, or `seed` is swept and there are repetitions.
     """
     runs = list(_all(sweep, repetitions, seed))
     if sweep.order == "random":
@@ -110,7 +109,7 @@ def as_text(value: Any) -> str:
 
 
 def swept_keys(runs: Sequence[Point]) -> list[str]:
-    """All keys that at least one point sets, in the order of their first use."""
+    """All keys that a point sets, in the order of their first use."""
     return list(dict.fromkeys(key for run in runs for key in run.settings))
 
 

@@ -1,6 +1,6 @@
-"""Makes runs: the interface of a pool, and the pool of this machine's processes.
+"""Makes runs: their tasks, the interface of a pool, and the pool of this machine's processes.
 
-A process makes runs, one after another, and ends when we end, even if we are killed.
+A process makes runs, one after another, and ends when its parent ends, even if that is killed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,90 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn, Protocol
+from typing import Literal, NoReturn, Protocol
 
 from outcast import files
 from outcast.emulation.commands import leave_working_folder, python_module
 from outcast.engines import ledger
-from outcast.sweep.task import RUN_BYTES, Ended, Failure, Task
+from outcast.errors import OutcastError
+from outcast.experiment.engine import EngineName, properties
+
+Captures = Literal["keep", "compress", "drop"]
+
+REAL = "outcast.sweep.worker:execute"
+"""The executor that runs and analyses an experiment; tests name another one."""
+
+RUN_BYTES = 800 * 2**20
+"""The most memory that a usual run takes: the guest, the analysis and the interpreters."""
+
+ATTEMPTS = {
+    "GuestError": 2,
+    "DeadlineError": 2,
+    "BusyError": 2,
+    "ProcessLostError": 2,
+}
+"""Errors whose cause can pass, and how many times a run with that error is tried in all."""
+
+
+def is_exclusive(engine: EngineName) -> bool:
+    """Whether a run needs the machine for itself, because realtime runs disturb each other."""
+    return not properties(engine).virtual_clock
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run that a pool makes.
+
+    Attributes:
+        config: the experiment as YAML, with its seed.
+        exclusive: whether no other run may share the machine with it.
+        executor: `module:function` of an Executor.
+        memory_bytes: the most memory that it takes.
+        interventions: what is changed in it, as JSON; empty where nothing is.
+    """
+
+    name: str
+    config: str
+    captures: Captures
+    exclusive: bool
+    executor: str = REAL
+    memory_bytes: int = RUN_BYTES
+    interventions: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run has no result.
+
+    Attributes:
+        kind: the name of the error's class, of outcast/errors.py or of Python.
+        message: one line.
+        exit_status: the status with which `outcast run` would have ended.
+    """
+
+    kind: str
+    message: str
+    exit_status: int = 1
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """The failure that an exception means."""
+        status = error.exit_status if isinstance(error, OutcastError) else 1
+        message = " ".join(str(error).split()) or "the error has no message"
+        return cls(type(error).__name__, message, status)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A task that has ended, with the seconds it took by the clock of the machine that made it.
+
+    Without a failure its result is in the folder for unfinished runs.
+    """
+
+    name: str
+    failure: Failure | None
+    wall_s: float
+
 
 STOP_DEADLINE_S = 4.0
 """How long an interrupted run may take to clean up."""

@@ -34,7 +34,7 @@ _SCALES: dict[str, tuple[tuple[str, float], ...]] = {
 
 @dataclass(frozen=True)
 class Axis:
-    """The axis of a swept key; `amounts` is None if one of the values is no number, as a name."""
+    """The axis of a swept key; `amounts` is None if one of the values is not a number."""
 
     label: str
     ticks: tuple[str, ...]
@@ -42,13 +42,12 @@ class Axis:
 
 
 class Labels:
-    """What the keys of a sweep are called: by its `labels`, or as they are."""
+    """The names of a sweep's keys for people: its `labels`, or the keys themselves."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._own = experiment.sweep.labels if experiment.sweep is not None else {}
 
     def key(self, key: str) -> str:
-        """What a key is called."""
         return self._own.get(key, key)
 
     def axis(self, key: str, values: Sequence[object]) -> Axis:
@@ -71,7 +70,7 @@ def value_text(value: object) -> str:
 def amount(value: object) -> tuple[str, float] | None:
     """The kind and the number of `16KB`, `1gbit`, `2ms`, `11 packets`, `1 bdp` or a number.
 
-    Sizes are in bytes, rates in bit/s, times in nanoseconds. None of all else.
+    Sizes are in bytes, rates in bit/s, times in nanoseconds. None of anything else.
     """
     if isinstance(value, bool) or value is None:
         return None

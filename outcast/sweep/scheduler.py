@@ -1,4 +1,4 @@
-"""Makes all runs of a plan: starts them, stores the results, tries again, stops."""
+"""Makes the runs of a sweep: starts them, stores results, tries again, stops; merges shards."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
-from outcast.sweep.pool import Pool
+from outcast.archive.contents import listed
+from outcast.errors import ConfigError, InputError
+from outcast.sweep import dataset, store
+from outcast.sweep.plan import Plan
+from outcast.sweep.pool import ATTEMPTS, REAL, Ended, Failure, Pool, Task
 from outcast.sweep.store import RESULT, SweepDirectory
-from outcast.sweep.task import ATTEMPTS, Ended, Failure, Task
 
 PAUSE_S = 0.05
 
@@ -31,7 +34,7 @@ class Limits:
         keep_free_bytes: bytes that stay free on the file system of the sweep's folder. Each run in
             progress counts with as many bytes as the largest finished run.
         deadline_s: seconds after the start of the sweep. A run does not start if it would end
-            later, by the mean time of the runs so far.
+            later, judged by the mean time of the runs so far.
         free_bytes: returns how many bytes are free now; tests replace it.
     """
 
@@ -45,12 +48,12 @@ class Progress:
     """How far a sweep is, and in the end how it ended.
 
     Attributes:
-        finished_before: how many of these were finished when we started.
-        finished: how many have finished since.
-        failures: by run name, why a run failed since we started.
-        running, waiting: names of runs; `waiting` are those that no one started until the end.
+        finished_before: the number of runs that were finished at the beginning.
+        finished: the number that have finished since.
+        failures: by run name, since the beginning.
+        waiting: names of the runs that were not started in the end.
         stopped: why no further run started.
-        wall_s: the seconds that each run took that finished since we started.
+        wall_s: the seconds that each run took which finished since the beginning.
     """
 
     total: int
@@ -76,13 +79,13 @@ class Progress:
 
 
 class Observer(Protocol):
-    """The scheduler's news of the sweep's progress."""
+    """Gets the scheduler's news."""
 
     def update(self, progress: Progress, places: int) -> None:
-        """Takes the progress. Called after every change, and repeatedly in between."""
+        """Called after every change, and repeatedly in between."""
 
     def note(self, text: str) -> None:
-        """Takes a line for the user."""
+        """Called with a line for the user."""
 
 
 def run(
@@ -178,3 +181,100 @@ class _Loop:
 def folder_bytes(path: Path) -> int:
     """The sum of the lengths of all files in a folder."""
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+@dataclass(frozen=True)
+class Result:
+    """A sweep that has ended; captures and counters of `disagreeing` runs contradict each other."""
+
+    directory: SweepDirectory
+    progress: Progress
+    disagreeing: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        return self.progress.left == 0 and not self.progress.failures
+
+
+def run_sweep(
+    plan: Plan,
+    path: Path,
+    pool: Pool,
+    observer: Observer,
+    *,
+    limits: Limits | None = None,
+    resume: bool = False,
+    executor: str = REAL,
+) -> Result:
+    """Makes the runs that are not finished yet, and writes the dataset of all runs.
+
+    Raises as `store.opened`.
+    """
+    with store.opened(path, plan.experiment, resume, observer.note, plan.own) as directory:
+        store.keep_networks(directory, plan.own_topologies)
+        finished = store.take_stock(directory, plan.requested, observer.note)
+        tasks = plan.tasks(finished, executor)
+        progress = run(tasks, len(finished), directory, pool, limits or Limits(), observer)
+        if warning := mixture_warning(plan, directory):
+            observer.note(warning)
+        runs = dataset.write(directory).runs
+        disagreeing = (
+            tuple(runs.filter(~runs["trusted"])["run"]) if "trusted" in runs.columns else ()
+        )
+        return Result(directory, progress, disagreeing)
+
+
+def mixture_warning(plan: Plan, directory: SweepDirectory) -> str | None:
+    """A warning where different versions of outcast, or different kernels, made the runs."""
+    runs = (directory.run(run.point.name) for run in plan.runs)
+    makers = Counter(dataset.maker(run.read_manifest()) for run in runs if run.manifest.exists())
+    if len(makers) < 2:
+        return None
+    counts = ", ".join(f"{count} by {maker}" for maker, count in makers.items())
+    return f"warning: these runs are not alike: {counts}; remove the run folders to make them again"
+
+
+def merge(plan: Plan, shards: Sequence[Path], target: Path) -> SweepDirectory:
+    """Copies every run of a plan from the shards' folders into a new folder, with its dataset.
+
+    Raises:
+        InputError: a shard is no sweep, or a run is missing or not as it was when it ended. Nothing
+            is written then.
+        ConfigError: a shard or a run is of another configuration, or the folder cannot be used.
+        BusyError: another process works in the folder.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"{target}: exists already; allowed is a new or empty folder (-o)")
+    directories = [SweepDirectory(path) for path in shards]
+    for directory in directories:
+        store.require_same(directory, plan.experiment)
+    places: dict[str, Path] = {}
+    missing: list[str] = []
+    for name, requested in plan.requested.items():
+        runs = [directory.run(name) for directory in directories]
+        found = next((run for run in runs if run.manifest.exists()), None)
+        if found is None:
+            failures = (directory.failures().get(name) for directory in directories)
+            failed = next((f" ({each.kind}: {each.message})" for each in failures if each), "")
+            missing.append(f"{name}{failed}")
+            continue
+        if why := store.problem(found):
+            raise InputError(f"{why}; make it again in its shard with --resume")
+        if key := store.other_key(found, requested):
+            raise ConfigError(
+                f"{found.path}: was made with another {key} than this configuration has; "
+                "allowed are runs of the same configuration and files"
+            )
+        places[name] = found.path
+    if missing:
+        raise InputError(
+            f"{len(missing)} of {len(plan.runs)} runs are missing: {listed(missing)}; make them in "
+            "their shards with --resume"
+        )
+    with store.opened(target, plan.experiment, resume=False, own=plan.own) as whole:
+        store.keep_networks(whole, plan.own_topologies)
+        for name, path in places.items():
+            shutil.copytree(path, whole.attempt(name) / RESULT, symlinks=True)
+            whole.accept(name)
+        dataset.write(whole)
+        return whole

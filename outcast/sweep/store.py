@@ -1,20 +1,25 @@
-"""A sweep's folder: finished runs, failed runs, and what a killed sweep left.
+"""A sweep's folder: finished runs, failed runs, what a killed sweep left, and the user's files.
 
 ```
 sweep.yaml          the configuration; `outcast sweep sweep.yaml --resume` continues the sweep
 runs/NAME/          the run directory of a finished run; a rename puts it here, whole
 failed/NAME/        what a failed run left, and why.json
 unfinished/NAME/    runs in progress; emptied when the sweep continues
-networks.json       the networks of the points, where they come from files of the user's
+networks.json       the networks of the points, where they come from the user's files
 sources/            copies of these files, for the record only, and files from outside of the
-                    configuration's folder; its other files stand where sweep.yaml names them
+                    configuration's folder
 runs.parquet, run_flows.parquet
 ```
+
+A user's file below the folder of the configuration goes to the same place below the sweep's folder.
+So swept values, which decide the runs' names and seeds, stay as they are. sweep.yaml names every
+other file by its place in `sources/`.
 """
 
 from __future__ import annotations
 
 import fcntl
+import filecmp
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,25 +31,23 @@ from typing import Any
 import zstandard
 
 from outcast import experiment, files, handed_in
-from outcast.engines import ledger
+from outcast.engines import ledger, own_modules
 from outcast.errors import BusyError, ConfigError, InputError, shortened
 from outcast.experiment import Experiment, OwnTopology
 from outcast.experiment.engine import candidates
-from outcast.experiment.parts import with_files
+from outcast.experiment.parts import files_of, with_files
 from outcast.files import sha256, write_json, write_text
 from outcast.networks import resolve as networks
 from outcast.records.counters import CaptureRecord
 from outcast.records.kept_captures import COMPRESSED, differences
 from outcast.records.run_directory import Place, RunDirectory
-from outcast.sweep import own_files
-from outcast.sweep.own_files import OwnFiles
-from outcast.sweep.task import Captures, Failure
+from outcast.sweep.pool import Captures, Failure
 
 RESULT = "run"
 """The name of the run directory in the folder of an attempt."""
 
 _LOCK = ".lock"
-"""A file in every store from its beginning on, by which we know a store from other folders."""
+"""A file of every store from its beginning on; other folders lack it."""
 
 OF_THE_SWEEP = ("sweep", "repetitions")
 """Keys that may change when a sweep continues, because it can grow."""
@@ -64,7 +67,6 @@ class SweepDirectory:
     failed = Place("failed")
 
     def run(self, name: str) -> RunDirectory:
-        """The directory of a finished run."""
         return RunDirectory(self.runs / name)
 
     def read_experiment(self) -> Experiment:
@@ -76,7 +78,7 @@ class SweepDirectory:
         return experiment.load_resolved(self.config)
 
     def attempt(self, name: str) -> Path:
-        """The folder that a run in progress writes to: its run directory RESULT, and notes."""
+        """The folder of a run in progress. Its run directory is RESULT in there."""
         return self.unfinished / name
 
     def accept(self, name: str) -> None:
@@ -109,11 +111,9 @@ class SweepDirectory:
         self.reject(name, Failure(InputError.__name__, why, InputError.exit_status), 0)
 
     def clear(self, name: str) -> None:
-        """Removes the folder of an attempt."""
         shutil.rmtree(self.attempt(name), ignore_errors=True)
 
     def failures(self) -> dict[str, Failure]:
-        """The failures by run name."""
         failures = {}
         for file in sorted(self.failed.glob("*/why.json")):
             fields = handed_in.read_json(file)
@@ -149,7 +149,7 @@ def keep_networks(directory: SweepDirectory, topologies: Iterable[OwnTopology]) 
 
 
 def problem(directory: RunDirectory) -> str | None:
-    """Why a run directory does not hold a finished run; None if its manifest verifies.
+    """Why a run directory does not hold a finished run; None if it does.
 
     Every file that the manifest names must be there and have its hash.
     """
@@ -163,10 +163,10 @@ def problem(directory: RunDirectory) -> str | None:
 
 
 def other_key(directory: RunDirectory, requested: Experiment) -> str | None:
-    """The first key in which a run differs from what is asked; None where it is that run.
+    """The first key in which a run differs from the requested one; None where it is that run.
 
-    The manifest shows that a run is whole, but not that it is in the right folder. And a file
-    with the network can be another one on the machine that made it.
+    The manifest shows that a run is whole, but not that it is in the right folder. A topology's
+    file can also have another content on the machine that made the run.
 
     Raises InputError: the run's configuration cannot be read.
     """
@@ -181,10 +181,9 @@ def other_key(directory: RunDirectory, requested: Experiment) -> str | None:
 def take_stock(
     directory: SweepDirectory, experiments: Mapping[str, Experiment], note: Callable[[str], None]
 ) -> set[str]:
-    """Names of the runs that are whole and were made as asked, by the experiments of all names.
+    """Names of the runs that are whole and were made as requested by `experiments`.
 
-    What else stands in their places is set aside. So no later step takes it for a result, also if
-    the run cannot be made again.
+    Anything else in their places is set aside, so that no later step takes it for a result.
     """
     finished = set()
     for name, requested in experiments.items():
@@ -210,9 +209,7 @@ def opened(
     note: Callable[[str], None] = lambda text: None,
     own: OwnFiles | None = None,
 ) -> Iterator[SweepDirectory]:
-    """Opens a sweep's folder for us alone until the block ends. Removes what a killed sweep left.
-
-    `note` gets what was removed. The user's files in `own` are kept in the folder.
+    """Opens a sweep's folder for this process alone, as `locked`; keeps the user's files in it.
 
     Raises:
         ConfigError: if the folder holds something and `resume` is false, or if it holds a sweep of
@@ -222,7 +219,7 @@ def opened(
     _require_usable(SweepDirectory(path), config, resume)
     with locked(path, note) as directory:
         if own is not None:
-            own_files.keep(own, path)
+            keep_own_files(own, path)
             config = own.rewritten(config)
         write_text(directory.config, experiment.dump(config))
         yield directory
@@ -230,9 +227,9 @@ def opened(
 
 @contextmanager
 def locked(path: Path, note: Callable[[str], None] = lambda text: None) -> Iterator[SweepDirectory]:
-    """Opens a store for runs for us alone until the block ends. Removes what a killed process left.
+    """Opens a folder of runs for this process alone. Removes what a killed process left there.
 
-    `note` gets what was removed.
+    `note` gets a line about what a killed process left on the machine.
 
     Raises:
         ConfigError: if the folder cannot be made, or holds something else.
@@ -298,7 +295,7 @@ def require_same(directory: SweepDirectory, config: Experiment) -> None:
 
 
 def _facts(config: Experiment) -> dict[str, Any]:
-    """The facts in which configurations differ. Files have no folders, because a run has copies."""
+    """A configuration's keys to compare. Files lose their folders, because a run has copies."""
     tree = with_files(config, lambda file: Path(file.name)).model_dump(mode="json", by_alias=True)
     tree["topology"].pop("path", None)
     for number, override in enumerate(tree["links"]["overrides"]):
@@ -333,3 +330,85 @@ def reduce(directory: RunDirectory, choice: Captures) -> None:
 
 def _compressed(records: Iterable[CaptureRecord]) -> list[CaptureRecord]:
     return [record.model_copy(update={"file": record.file + COMPRESSED}) for record in records]
+
+
+_OF_THE_FOLDER = frozenset(
+    (
+        *("runs", "failed", "unfinished", "sources", "sweep.yaml", "networks.json", ".lock"),
+        *("runs.parquet", "run_flows.parquet"),
+    )
+)
+"""The files of a sweep's folder that are its own."""
+
+
+@dataclass(frozen=True)
+class OwnFiles:
+    """A sweep's files by their places in its folder; `outside` are swept ones without a place."""
+
+    places: Mapping[Path, Path]
+    outside: tuple[Path, ...]
+
+    def rewritten(self, whole: Experiment) -> Experiment:
+        """The configuration, whose files are named by their places."""
+        there = {file: place for place, file in self.places.items()}
+        return with_files(whole, lambda file: there.get(file, file))
+
+
+def own_files_of(whole: Experiment, points: Iterable[Experiment], folder: Path) -> OwnFiles:
+    """The files that a configuration in `folder` names, itself or at the points of its sweep.
+
+    Raises ConfigError: a kernel module's source cannot be read.
+    """
+    above = Path(os.path.abspath(folder))
+    own = dict.fromkeys(files_of(whole))
+    places: dict[Path, Path] = {}
+    for number, file in enumerate(own):
+        places |= _with_headers(
+            _below(above, file) or Path("sources", str(number), file.name), file
+        )
+    outside = []
+    for file in dict.fromkeys(file for point in points for file in files_of(point)):
+        if file in own:
+            continue
+        if (place := _below(above, file)) is None:
+            outside.append(file)
+        else:
+            places |= _with_headers(place, file)
+    return OwnFiles(places, tuple(outside))
+
+
+def _below(folder: Path, file: Path) -> Path | None:
+    """A file's path below a folder; None if it is elsewhere or has a name that outcast uses."""
+    if not file.is_relative_to(folder) or file == folder:
+        return None
+    path = file.relative_to(folder)
+    return None if path.parts[0] in _OF_THE_FOLDER else path
+
+
+def _with_headers(place: Path, file: Path) -> dict[Path, Path]:
+    """A file by its place, with what the source of a kernel module includes from beside it."""
+    if file.suffix != ".c":
+        return {place: file}
+    return {place.parent / name: file.parent / name for name in own_modules.sources(file)}
+
+
+def keep_own_files(own: OwnFiles, folder: Path) -> None:
+    """Copies the files to the sweep's folder, unless they are there.
+
+    Raises:
+        ConfigError: a file is another one than when the sweep began.
+        OSError: a file cannot be read, or a copy not be written.
+    """
+    for place, file in own.places.items():
+        copy = folder / place
+        if not copy.exists():
+            files.make_folders(copy.parent)
+            if file.is_dir():
+                shutil.copytree(file, copy, symlinks=True)
+            else:
+                shutil.copy(file, copy)
+        elif file.is_file() and not filecmp.cmp(file, copy, shallow=False):
+            raise ConfigError(
+                f"{file}: is another file than when the sweep began ({copy}); allowed is a new "
+                "folder"
+            )

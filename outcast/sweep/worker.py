@@ -9,6 +9,7 @@ longer than the analysis of a short run.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
@@ -16,6 +17,7 @@ import sys
 import traceback
 from dataclasses import asdict
 from pathlib import Path
+from typing import Protocol
 
 from outcast import engines, experiment, workflow
 from outcast.engines.virtual import VirtualEngine
@@ -24,14 +26,21 @@ from outcast.files import write_json
 from outcast.plan.planned import Planned
 from outcast.records.interventions import Interventions
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep.pool import ENDED, interrupted_by_signals
+from outcast.sweep.pool import ENDED, Failure, Task, interrupted_by_signals
 from outcast.sweep.store import RESULT, reduce
-from outcast.sweep.task import Failure, Task, load_executor
 
 IDLE_S = 60.0
 """A worker of Dask outlives the sweep, and its processes are not to keep their memory."""
 MOST_BYTES = 512 << 20
 """A process with more memory than this after a run does not stay, so that it is given back."""
+
+
+class Executor(Protocol):
+    """Makes a whole run directory at a new path. If it fails, it raises OutcastError."""
+
+    def __call__(
+        self, experiment: Experiment, target: Path, interventions: Interventions | None = None, /
+    ) -> None: ...
 
 
 def execute(
@@ -46,12 +55,14 @@ def execute(
 
 
 def run_task(task: Task, folder: Path) -> Failure | None:
-    """Makes the run in `folder`. Returns why there is no result; None if there is one."""
+    """Makes the run in `folder`. Returns why it has no result, or None."""
     config = folder / "task.yaml"
     config.write_text(task.config, encoding="utf-8")
     directory = RunDirectory(folder / RESULT)
     try:
-        make, requested = load_executor(task.executor), experiment.load(config)
+        module, _, function = task.executor.partition(":")
+        make: Executor = getattr(importlib.import_module(module), function)
+        requested = experiment.load(config)
         changes = [task.interventions] if task.interventions else []
         make(requested, directory.path, *map(Interventions.model_validate_json, changes))
         reduce(directory, task.captures)

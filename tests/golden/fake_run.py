@@ -22,7 +22,7 @@ NAME = "tests.golden.fake_run:execute"
 
 
 def execute(experiment: Experiment, target: Path) -> None:
-    """See outcast.sweep.task.Executor.
+    """See outcast.sweep.worker.Executor.
 
     Takes FAKE_RUN_S seconds. A name `fail-once`, `fail` or `die` does so; FAKE_RUN_MARKS is a
     folder where every call leaves a file.

@@ -18,7 +18,7 @@ from outcast import errors
 from outcast.engines import ledger
 from outcast.experiment import load as load_experiment
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep import runner
+from outcast.sweep import scheduler
 from tests.golden import fake_run
 from tests.golden.run_directory import make_run
 
@@ -163,9 +163,9 @@ def test_a_run_that_is_none_is_refused_at_once(tmp_path):
 def faked(golden, monkeypatch) -> Path:
     """A folder for sweeps whose runs take no time."""
     monkeypatch.setattr(
-        runner.run_sweep,
+        scheduler.run_sweep,
         "__kwdefaults__",
-        {**(runner.run_sweep.__kwdefaults__ or {}), "executor": fake_run.NAME},
+        {**(scheduler.run_sweep.__kwdefaults__ or {}), "executor": fake_run.NAME},
     )
     return golden
 

@@ -108,7 +108,7 @@ def test_modules_are_imported_by_their_names():
         "outcast.engines.guest.boot",  # inside the guest, where outcast is not imported yet
         "outcast.plan.topology",  # the kinds of topologies
         "outcast.uses",  # what uses add to the rooms below
-        "outcast.sweep.task",  # the function that makes a sweep's runs
+        "outcast.sweep.worker",  # the function that makes a sweep's runs
     }
 
 

@@ -12,8 +12,8 @@ from outcast.plan.planned import Planned
 from outcast.records.run_directory import GuestRecord, Manifest
 from outcast.sweep import scheduler
 from outcast.sweep import store as sweeps
+from outcast.sweep.pool import Task
 from outcast.sweep.store import RESULT, SweepDirectory, locked
-from outcast.sweep.task import Task
 from outcast.uses.papers import measures, recipe, runs, sender_measures, state
 from outcast.uses.papers.recipe import load_all
 from outcast.uses.papers.state import MadeBy, State

@@ -19,12 +19,10 @@ from outcast.engines import ledger
 from outcast.engines.ledger import ProcessMark
 from outcast.errors import BusyError, ConfigError
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep import dataset, plan, runner
-from outcast.sweep.pool import LocalPool, RunProcess
-from outcast.sweep.runner import Result
-from outcast.sweep.scheduler import Limits, Progress
+from outcast.sweep import dataset, plan, scheduler
+from outcast.sweep.pool import LocalPool, RunProcess, Task
+from outcast.sweep.scheduler import Limits, Progress, Result
 from outcast.sweep.store import SweepDirectory, locked, other_key, problem
-from outcast.sweep.task import Task
 from tests import quick_sweeps
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
@@ -79,7 +77,7 @@ def planned(
 def sweep(wanted: plan.Plan, target: Path, jobs: int = 2, **more: Any) -> tuple[Result, Quiet]:
     quiet = Quiet()
     pool = LocalPool(jobs, memory=lambda: 2**40)
-    return runner.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME, **more), quiet
+    return scheduler.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME, **more), quiet
 
 
 def test_every_run_and_one_dataset(tmp_path, monkeypatch):

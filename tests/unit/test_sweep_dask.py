@@ -15,10 +15,10 @@ import pytest
 
 import outcast
 from outcast.records.run_directory import RunDirectory
-from outcast.sweep import dask_pool, runner
-from outcast.sweep.runner import Result
+from outcast.sweep import dask_pool, scheduler
+from outcast.sweep.pool import Ended
+from outcast.sweep.scheduler import Result
 from outcast.sweep.store import RESULT, problem
-from outcast.sweep.task import Ended
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
 from tests.processes import children, is_alive
@@ -89,7 +89,7 @@ class Watching(Quiet):
 def on_dask(cluster: Cluster, target: Path, quiet: Quiet) -> Result:
     pool = dask_pool.connect(cluster.address)
     wanted = planned(target.parent, repetitions=2)
-    return runner.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME)
+    return scheduler.run_sweep(wanted, target, pool, quiet, executor=fake_run.NAME)
 
 
 def test_a_killed_worker_changes_nothing_of_the_dataset(cluster, tmp_path):

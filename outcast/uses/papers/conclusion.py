@@ -12,8 +12,8 @@ import polars as pl
 
 from outcast.experiment.noise import Noise
 from outcast.records.run import Run
+from outcast.sweep.pool import Failure
 from outcast.sweep.store import SweepDirectory
-from outcast.sweep.task import Failure
 from outcast.uses.papers import measures, pictures, result, runs, state, verdict
 from outcast.uses.papers.claims import Measure, needed_points
 from outcast.uses.papers.measures import MEASURES, SEGMENT_BYTES

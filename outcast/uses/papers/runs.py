@@ -26,9 +26,8 @@ from outcast.plan.planned import Planned
 from outcast.records.run import Run
 from outcast.records.tables import read_table
 from outcast.sweep import scheduler
-from outcast.sweep.pool import LocalPool
+from outcast.sweep.pool import Captures, Failure, LocalPool, Task, is_exclusive
 from outcast.sweep.store import SweepDirectory, take_stock
-from outcast.sweep.task import Captures, Failure, Task, is_exclusive
 from outcast.units import format_time, parse_time_ns
 from outcast.uses.papers import effects, model
 from outcast.uses.papers.claims import needed_points
