@@ -91,7 +91,7 @@ def made(
     # Not sooner, because who reads what is stored makes no run.
     import outcast
     from outcast.api.making import execute
-    from outcast.plan.planned import Planned
+    from outcast.plan.model import Planned
 
     if not (target / "summary.json").exists():
         with machine():

@@ -27,7 +27,7 @@ from outcast.experiment import MTU_FRAME_BYTES
 from outcast.experiment.engine import properties
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.plan.model import Plan
-from outcast.plan.paths import port_name
+from outcast.plan.topology import port_name
 from outcast.records.captures import AnyManifest
 from outcast.records.counters import Counters
 from outcast.records.effective import min_rto_ns_of, port_setting

@@ -50,7 +50,6 @@ from outcast.analysis.measure.streams import copied_warnings
 from outcast.analysis.run_analysis import Analysis, Interval, when_all_active
 from outcast.analysis.trust import capture_summary
 from outcast.experiment.measure import cut_windows
-from outcast.plan.round_trips import base_rtt_ns
 from outcast.records import effective
 from outcast.records.flows import FlowRecord
 from outcast.records.port_summaries import (
@@ -251,7 +250,7 @@ def _apart(analysis: Analysis) -> list[str]:
             ]
     if not analysis.all_active or (plan := analysis.plan) is None:
         return []
-    rtt_ns = max(base_rtt_ns(plan, flow.path, flow.return_path) for flow in plan.flows)
+    rtt_ns = max(plan.base_rtt_ns(flow.path, flow.return_path) for flow in plan.flows)
     if lasts_ns >= _FEW_ROUND_TRIPS * rtt_ns:
         return []
     return [

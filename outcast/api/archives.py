@@ -25,7 +25,7 @@ from outcast.errors import ConfigError, InputError, OutcastError, without_folder
 from outcast.experiment import Experiment, Trace
 from outcast.experiment.parts import files_of
 from outcast.networks import resolve
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records import kept_captures
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions

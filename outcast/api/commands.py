@@ -11,7 +11,7 @@ from outcast.api.experiments import require_experiment
 from outcast.api.making import absolute_search_paths
 from outcast.errors import ConfigError, RunError, how_ended
 from outcast.experiment import Experiment
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 
 DEADLINE_S = 600.0
 

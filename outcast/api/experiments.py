@@ -11,7 +11,7 @@ from outcast import experiment
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, Source
 from outcast.experiment.engine import candidates
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 
 
 def load(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Experiment:

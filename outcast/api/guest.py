@@ -11,7 +11,7 @@ from outcast.engines.guest.parts import Kind
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment
 from outcast.experiment.engine import candidates, properties
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 
 
 def provide(planned: Planned, progress: bool | None = None) -> None:

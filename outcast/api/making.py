@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from outcast.api import progress as displays
 from outcast.emulation.commands import leave_working_folder
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from outcast.api import progress as displays
 from outcast.api.making import absolute_search_paths, pool_of
 from outcast.errors import ConfigError, InputError, RunError
 from outcast.experiment import Experiment, dump
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records import replay as comparing
 from outcast.records.interventions import Interventions
 from outcast.records.run import Run as Record

@@ -12,7 +12,7 @@ from outcast.api import making
 from outcast.api.experiments import require_experiment
 from outcast.errors import InputError
 from outcast.experiment import Experiment
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records import run as records
 
 if TYPE_CHECKING:

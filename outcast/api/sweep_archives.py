@@ -16,7 +16,7 @@ from outcast.api import archives, guest, sweeps
 from outcast.api.progress import note
 from outcast.errors import ConfigError, InputError, RunError
 from outcast.experiment import Source
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records import kept_captures
 from outcast.records.tables import refusing
 from outcast.sweep import dataset, store

@@ -18,7 +18,7 @@ from outcast.cli import terminal
 from outcast.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from outcast.plan.planned import Planned
+    from outcast.plan.model import Planned
 
 Verb = TypeVar("Verb", bound=Callable[..., object])
 

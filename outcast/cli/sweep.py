@@ -78,7 +78,7 @@ def command(
     """
     from outcast import experiment
     from outcast.api import guest, sweeps
-    from outcast.plan.planned import Planned
+    from outcast.plan.model import Planned
 
     shared.end_as_interrupted()
     if engine is not None:

@@ -40,8 +40,7 @@ from outcast.experiment import load_resolved
 from outcast.experiment.engine import EngineName
 from outcast.files import write_json
 from outcast.plan import link_words
-from outcast.plan import transport as plan_transport
-from outcast.plan.flows import Flow
+from outcast.plan.flows import Flow, all_transports
 from outcast.plan.hints import beforehand
 from outcast.records.flows import TrafficRecord
 from outcast.records.run_directory import RunDirectory, write_record
@@ -180,7 +179,7 @@ class _Run:
     def _build(self, stack: ExitStack) -> None:
         if self.is_virtual:
             # The guest's first namespace is the initial one. On a host the engine does it outside.
-            for settings in plan_transport.all_of(self.experiment):
+            for settings in all_transports(self.experiment):
                 transport.allow_congestion_control(settings.congestion_control)
         self.switches = OpenVSwitch(self.commands, self.context.scratch)
         controller = self.add(stack, Controller(self.context))

@@ -18,9 +18,8 @@ from outcast.emulation.part import DURING
 from outcast.experiment import Experiment
 from outcast.experiment.engine import EngineName, candidates
 from outcast.plan import ports
-from outcast.plan import transport as plan_transport
-from outcast.plan.model import Plan
-from outcast.plan.planned import Planned
+from outcast.plan.flows import all_transports
+from outcast.plan.model import Plan, Planned
 from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def require_compiler(experiment: Experiment, plan: Plan, *, start_afterwards: bo
     needed_for = ["blackout"] if experiment.blackout is not None else []
     if experiment.programs and not start_afterwards:
         needed_for.append("programs in the virtual engine")
-    if any(senders.needed(settings) for settings in plan_transport.all_of(experiment)):
+    if any(senders.needed(settings) for settings in all_transports(experiment)):
         needed_for.append("transport.tcprand or mptcp")
     elif start_afterwards and plan.flows:
         needed_for.append("the common start of flows in real time")

@@ -44,7 +44,7 @@ from outcast.errors import BusyError, FeatureMissingError, ReadBackError, RunErr
 from outcast.experiment import Experiment, load_resolved
 from outcast.experiment.engine import EngineName
 from outcast.plan import ports
-from outcast.plan import transport as plan_transport
+from outcast.plan.flows import all_transports
 from outcast.plan.model import Plan
 from outcast.records.run_directory import RunDirectory
 
@@ -110,7 +110,7 @@ class RealtimeEngine:
             lacking.note_if(True, text)
             return
         kinds = _qdiscs(experiment, plan)
-        transports = plan_transport.all_of(experiment)
+        transports = all_transports(experiment)
         listed = {modules.congestion_control(name) for name in transport.congestion_controls()}
         controls = {modules.congestion_control(tcp.congestion_control) for tcp in transports}
         self._load([modules.OPEN_VSWITCH, modules.VETH])
@@ -162,7 +162,7 @@ class RealtimeEngine:
         settings = [transport.ALLOWED_CONGESTION_CONTROLS, _STAMPED_EARLY]
         compiled = own_modules.compile_of(experiment)
         with _alone(), _loaded(compiled), _put_back(entry, settings):
-            for tcp in plan_transport.all_of(experiment):
+            for tcp in all_transports(experiment):
                 transport.allow_congestion_control(tcp.congestion_control)
             _stamp_in_order()
             wall_s = _run_inside(directory, plan, entry, on_event)

@@ -32,7 +32,7 @@ from outcast.engines.ledger import Entry
 from outcast.errors import FeatureMissingError, GuestError, StallError, did_you_mean
 from outcast.experiment import Experiment, load_resolved
 from outcast.experiment.engine import EngineName
-from outcast.plan import transport as plan_transport
+from outcast.plan.flows import all_transports
 from outcast.plan.model import Plan
 from outcast.records.interventions import Interventions, Lost
 from outcast.records.run_directory import GuestRecord, RunDirectory, write_record
@@ -77,7 +77,7 @@ class VirtualEngine:
                 what = f"the virtual engine's kernel has no qdisc {qdisc.kind}; {remedy}"
                 lacking.note_if(bool(remedy), what)
         compiled = own_modules.compile_of(experiment, partial(own_modules.of_guest, kernel))
-        for tcp in plan_transport.all_of(experiment):
+        for tcp in all_transports(experiment):
             # What a module registers, only the kernel knows once it is loaded.
             if not compiled:
                 lacking.note(require_congestion_control, tcp.congestion_control, kernel)

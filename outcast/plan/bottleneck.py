@@ -12,7 +12,7 @@ from controllers.graph import Graph
 from outcast.experiment import Link
 from outcast.plan import addresses
 from outcast.plan.links import Direction
-from outcast.plan.paths import ingress_port, port_name
+from outcast.plan.topology import ingress_port, port_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from outcast.errors import ConfigError, did_you_mean, refusals_at
 from outcast.experiment import Experiment, Transport
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.queues import WITH_CLASSES
-from outcast.plan import addresses, grouping, noise, ports, transport
+from outcast.plan import addresses, flows, grouping, noise, ports
 from outcast.plan.flows import Flow
 from outcast.plan.model import Plan
 from outcast.plan.schedule import Generated
@@ -78,7 +78,7 @@ def require_transport(
             "min_rto": src.min_rto_ns == base.min_rto_ns,
             "pacing": (src.pacing == "fq") == (base.pacing == "fq"),
             "sack": (src.sack and dst.sack) == base.sack,
-            "ecn": transport.negotiated_ecn(src.ecn, dst.ecn) == base.ecn,
+            "ecn": flows.negotiated_ecn(src.ecn, dst.ecn) == base.ecn,
         }
         for name, is_alike in agrees.items():
             if not is_alike and flow.size_bytes is not None:
@@ -142,7 +142,7 @@ def require_room(experiment: Experiment, plan: Plan) -> None:
             and any(flow.src == node and flow.transport.pacing == "fq" for flow in plan.flows)
         ):
             raise ConfigError(
-                f"links: {port} has a queue of its own, and its flows have transport.pacing: fq, "
+                f"links: {port} has a queue of its own, and its flows have flows.pacing: fq, "
                 "which is a queue of that port too; allowed is one of the two"
             )
         with refusals_at(f"{key}{'' if key == 'links' else '.limit'}: {port}"):
@@ -201,7 +201,7 @@ def require_drawn_ways(experiment: Experiment, plan: Plan) -> None:
     has = {
         "workloads": plan.generated,
         "probes": plan.probes,
-        "transport.mptcp": [flow for flow in plan.flows if flow.transport.mptcp is not None],
+        "flows.mptcp": [flow for flow in plan.flows if flow.transport.mptcp is not None],
         "analysis.group_by: port": experiment.analysis.group_by == "port",
     }
     for key, there in has.items():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Literal
 
 from controllers import routes
 from controllers.distances import distances
@@ -15,9 +16,10 @@ from outcast import units
 from outcast.errors import ConfigError, did_you_mean, some_of
 from outcast.experiment import Experiment, FlowGroup, Link, Transport
 from outcast.experiment.parts import Family
-from outcast.plan import addresses, transport
+from outcast.experiment.transport import Ecn
+from outcast.plan import addresses
 from outcast.plan.links import Direction
-from outcast.plan.paths import receiver, there_and_back
+from outcast.plan.topology import Ways, every_way, receiver, there_and_back
 
 FIRST_SOURCE_PORT = 20001
 """Flows differ in their source port, which the run chooses."""
@@ -92,16 +94,16 @@ def resolve_flows(
     """
     flows: list[Flow] = []
     pairs_of = _pairs_of(experiment.flows, graph)
-    ports: dict[tuple[Family, transport.ReceiverKind], int] = {
+    ports: dict[tuple[Family, ReceiverKind], int] = {
         (
             addresses.families(experiment)[0],
-            transport.receiver_kind(experiment.transport),
+            receiver_kind(experiment.transport),
         ): SERVER_PORT
     }
     for index, group in enumerate(experiment.flows):
         kind = (
             experiment.family_of(group),
-            transport.receiver_kind(experiment.group_transport(index)),
+            receiver_kind(experiment.group_transport(index)),
         )
         dport = ports.setdefault(kind, _FURTHER_SERVER_PORT - 1 + len(ports))
         number = len(pairs_of[index]) * group.per_host
@@ -134,7 +136,7 @@ def _of_group(
         duration_ns = group.duration_ns
         if duration_ns is None and group.size_bytes is None:
             duration_ns = experiment.duration_ns - start_ns
-        own, other = (addresses.of(graph, host, family) for host in (src, dst))
+        own, other = (addresses.address_of(graph, host, family) for host in (src, dst))
         packet = FiveTuple(own, FIRST_SOURCE_PORT + first + place, other, dport)
         if dst not in hops_to:
             hops_to[dst] = distances(dst, graph.adj.__getitem__)
@@ -300,3 +302,127 @@ def _require_host(graph: Graph, name: str, where: str) -> None:
             f"{where}: no host or class {name!r}; allowed are a class as '2-hop' or hosts: "
             f"{some_of(hosts)}{did_you_mean(name, hosts)}"
         )
+
+
+def subflow_ways(graph: Graph, table: routes.Routes, flows: Sequence[Flow]) -> Ways:
+    """The paths of subflows from further interfaces, each with that of its acknowledgements.
+
+    Raises ConfigError: switches choose by ports, which nobody knows beforehand.
+    """
+    pairs = {
+        (name, flow.dst)
+        for flow in flows
+        if flow.transport.mptcp is not None and flow.transport.mptcp.over == "interfaces"
+        for name in graph
+        if graph.nodes[name].get("of") == flow.src
+    }
+    try:
+        return [there_and_back(graph, table, *pair) for pair in sorted(pairs)]
+    except routes.RouteError as error:
+        raise ConfigError(
+            f"routing: subflows over interfaces: {error}; allowed is routing.kind: shortest"
+        ) from None
+
+
+def hashed_paths(graph: Graph, table: routes.Routes, flows: Sequence[Flow]) -> list[list[str]]:
+    """Every path that a subflow's ports may give it where switches choose by them, and those back.
+
+    The sender's kernel draws these ports, so nobody knows beforehand which it will be.
+    """
+    several = [flow for flow in flows if table.choices and flow.transport.mptcp is not None]
+    ends = dict.fromkeys(pair for f in several for pair in ((f.src, f.dst), (f.dst, f.src)))
+    return [way for src, dst in [*ends][::-1] for way in every_way(graph, table, src, dst)]
+
+
+ReceiverKind = tuple[str, Literal["iperf", "tcp", "mptcp"]]
+"""What the connections of one listening socket share: congestion control, and the program."""
+
+_ECN_KINDS: tuple[Ecn, ...] = (False, True, "accurate")
+"""From the least to the most: an end with more also takes connections with less."""
+_OF_A_SENDER = (
+    *("min_rto_ns", "sack", "ecn", "initial_window", "tail_loss_probe", "rack", "pacing_ratio"),
+    *("small_queue_bytes", "send_buffer", "mptcp"),
+)
+"""What the senders of one host share."""
+
+
+def all_transports(experiment: Experiment) -> list[Transport]:
+    """TCP's settings of the experiment, followed by those of every group of flows."""
+    groups = range(len(experiment.flows))
+    return [experiment.transport, *(experiment.group_transport(index) for index in groups)]
+
+
+def receiver_kind(transport: Transport) -> ReceiverKind:
+    """The kind of receiver that a flow needs; each kind at a host has its own listening socket.
+
+    A DCTCP sender needs a receiver that echoes every mark as DCTCP does (RFC 8257, section 3.2).
+    Any other sender needs a receiver that does not.
+    """
+    if transport.mptcp is not None:
+        return transport.congestion_control, "mptcp"
+    return transport.congestion_control, "tcp" if transport.tcprand is not None else "iperf"
+
+
+def host_transports(
+    base: Transport, flows: Iterable[Flow], machine: Callable[[str], str] = str
+) -> Mapping[str, Transport]:
+    """The settings of each host that takes part in a flow; other hosts have `base`.
+
+    `machine` gives an interface's host.
+
+    Selective acknowledgements, ECN, the minimum RTO, the initial window, fq and what is set by
+    sysctl belong to a host and not to a socket. A receiver offers what any of its senders uses,
+    because a connection has what both ends have. Delayed acknowledgements and the receive buffer
+    belong to the receiver.
+
+    Raises ConfigError: two groups of one host ask for different settings of it.
+    """
+    senders: dict[str, Transport] = {}
+    receivers: dict[str, list[Transport]] = {}
+    for flow in flows:
+        receivers.setdefault(machine(flow.dst), []).append(flow.transport)
+        other = senders.setdefault(machine(flow.src), flow.transport)
+        for name in _OF_A_SENDER:
+            if getattr(other, name) != getattr(flow.transport, name):
+                raise ConfigError(f"flows: {_disagree(flow.src, name)}")
+        if (other.pacing == "fq") != (flow.transport.pacing == "fq"):
+            raise ConfigError(f"flows: {_disagree(flow.src, 'pacing: fq')}")
+    common = {
+        "congestion_control": base.congestion_control,
+        "delayed_acks": base.delayed_acks,
+        "receive_buffer": base.receive_buffer,
+    }
+    hosts = {host: settings.model_copy(update=common) for host, settings in senders.items()}
+    for host, received in receivers.items():
+        offered = {
+            "sack": any(settings.sack for settings in received),
+            "ecn": max((settings.ecn for settings in received), key=_ECN_KINDS.index),
+        }
+        mine = senders.get(host)
+        if mine is not None and any(getattr(mine, name) != offered[name] for name in offered):
+            raise ConfigError(f"flows: {_disagree(host, 'sack and ecn')}, sent and received")
+        windows = {str(settings.receive_buffer) for settings in received}
+        if len(windows) > 1:
+            raise ConfigError(f"flows: {_disagree(host, 'receive_buffer')}, received")
+        delayed = {settings.delayed_acks for settings in received}
+        if len(delayed) > 1:
+            raise ConfigError(f"flows: {_disagree(host, 'delayed_acks')}, received")
+        hosts[host] = (mine or base).model_copy(
+            update={
+                **common,
+                **offered,
+                "delayed_acks": delayed.pop(),
+                "receive_buffer": received[0].receive_buffer,
+            }
+        )
+    return hosts
+
+
+def negotiated_ecn(first: Ecn, second: Ecn) -> Ecn:
+    """The ECN of a connection between two hosts: the lesser of what they have."""
+    return min(first, second, key=_ECN_KINDS.index)
+
+
+def _disagree(host: str, setting: str) -> str:
+    name = setting.removesuffix("_ns").removesuffix("_bytes")
+    return f"groups that differ in {name} have flows of {host}; it is one setting of the host"

@@ -20,6 +20,7 @@ from controllers.graph import Graph
 from outcast import handed_in, units
 from outcast.errors import ConfigError, did_you_mean, refusals_at, some_of
 from outcast.experiment import Experiment, Link, OwnKeys
+from outcast.experiment.engine import VIRTUAL
 from outcast.plan.traces import Steps
 
 Direction = tuple[str, str]
@@ -131,6 +132,30 @@ def merged(base: Link, own: OwnKeys) -> Link:
         )
     link.check()
     return link
+
+
+ACKNOWLEDGEMENT_BYTES = 66
+"""Ethernet, IPv4, and TCP with time stamps."""
+
+
+def base_rtt_ns(links: Mapping[Direction, Link], there: Sequence[str], back: Sequence[str]) -> int:
+    """The time of a full frame and its acknowledgement without any queue.
+
+    A switch sends a frame on when its last bit has come, so each link adds the frame's own time to
+    its delay. A delay that the engine decides counts as that of the virtual engine.
+    """
+    data, answer = ([links[hop] for hop in pairwise(path)] for path in (there, back))
+    return sum(crossing_ns(link, link.frame_bytes) for link in data) + sum(
+        crossing_ns(link, ACKNOWLEDGEMENT_BYTES) for link in answer
+    )
+
+
+def crossing_ns(link: Link, frame_bytes: int) -> int:
+    """The link's delay and the frame's own time on it."""
+    drawn_ns = link.random_delay.mean_ns if link.random_delay else 0
+    delay_ns = VIRTUAL.delay_ns if link.delay_ns is None else link.delay_ns
+    wire_bytes = link.framing.wire_bytes(frame_bytes)
+    return drawn_ns + delay_ns + wire_bytes * 8 * 10**9 // link.rate_bps
 
 
 @dataclass(frozen=True, slots=True)

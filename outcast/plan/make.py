@@ -16,36 +16,23 @@ from outcast.experiment import MTU_FRAME_BYTES, Experiment, Link
 from outcast.experiment.parts import ETHERNET_HEADER_BYTES
 from outcast.experiment.rate import RateTrace
 from outcast.experiment.routing import Shortest
-from outcast.plan import (
-    addresses,
-    checks,
-    events,
-    noise,
-    probes,
-    programs,
-    schedule,
-    subnets,
-    traces,
-    transport,
-)
+from outcast.plan import addresses, checks, events, noise, probes, programs, schedule, traces
 from outcast.plan import links as plan_links
 from outcast.plan.bottleneck import Bottleneck, find, find_others, with_all_packets
-from outcast.plan.flows import Flow, resolve_flows
+from outcast.plan.flows import Flow, hashed_paths, host_transports, resolve_flows, subflow_ways
 from outcast.plan.links import Direction
-from outcast.plan.model import Plan
-from outcast.plan.paths import (
+from outcast.plan.model import IN_CONFIG, Plan
+from outcast.plan.programs import program_ways
+from outcast.plan.schedule import Generated, generated_packet, generated_ways
+from outcast.plan.topology import (
     Ways,
     compute_routes,
     every_way,
-    hashed_paths,
+    make_graph,
+    make_topo,
     port_name,
-    subflow_ways,
     there_and_back,
 )
-from outcast.plan.planned import IN_CONFIG
-from outcast.plan.programs import program_ways
-from outcast.plan.schedule import Generated, generated_packet, generated_ways
-from outcast.plan.topology import make_graph, make_topo
 
 
 def make_plan(experiment: Experiment, located: Callable[[str], str] = IN_CONFIG) -> Plan:
@@ -95,7 +82,7 @@ def _planned(experiment: Experiment) -> Plan:
     if experiment.addressing != "ipv4":
         addresses.add_ipv6(graph)
     if isinstance(experiment.routing, Shortest):
-        subnets.add_ways(graph, experiment.routing.ways)
+        addresses.add_ways(graph, experiment.routing.ways)
     table = compute_routes(experiment, graph)
     checks.require_layers(experiment, graph)
     link_traces = traces.read_all(experiment)
@@ -133,7 +120,7 @@ def _traffic(
     """All that is sent. Raises ConfigError where it is nothing, or links do not take it."""
     flows = resolve_flows(experiment, graph, table, links)
     checks.require_interfaces(experiment, graph, flows)
-    of_hosts = transport.of_hosts(
+    of_hosts = host_transports(
         experiment.transport, flows, lambda host: addresses.machine_of(graph, host)
     )
     generated = schedule.make_schedule(experiment, graph, links)

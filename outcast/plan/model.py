@@ -6,7 +6,7 @@ Nothing here needs Mininet, because the report reads a stored plan on any machin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -14,20 +14,21 @@ from itertools import pairwise
 from controllers import routes
 from controllers.graph import Graph
 from controllers.hashing import FiveTuple
-from outcast.experiment import Link
+from outcast.experiment import Experiment, Link
+from outcast.experiment.engine import EngineName
 from outcast.experiment.parts import Family
-from outcast.plan import addresses, grouping, round_trips
+from outcast.plan import addresses, grouping
+from outcast.plan.addresses import Subnets
 from outcast.plan.bottleneck import Bottleneck
-from outcast.plan.flows import Flow
+from outcast.plan.flows import Flow, subflow_ways
 from outcast.plan.grouping import Groups
-from outcast.plan.links import Direction, Wire, wires
+from outcast.plan.links import Direction, Wire, base_rtt_ns, wires
 from outcast.plan.noise import HostNoise
-from outcast.plan.paths import Ways, every_way, ingress_port, port_name
 from outcast.plan.probes import Probe
 from outcast.plan.programs import Command, Program, probe, program_ways
 from outcast.plan.programs import pairs as program_pairs
 from outcast.plan.schedule import Generated, generated_packet, generated_ways
-from outcast.plan.subnets import Subnets
+from outcast.plan.topology import Ways, every_way, ingress_port, port_name, there_and_back
 from outcast.plan.traces import LinkTrace
 
 BLACKOUT_ENDS = ("blackout-link", "blackout-port")
@@ -89,8 +90,49 @@ class Plan:
 
     @cached_property
     def base_rtts_ns(self) -> Mapping[Direction, int]:
-        """See `round_trips.of_directions`."""
-        return round_trips.of_directions(self)
+        """The base RTT of each direction of each link, by which a queue of `1 bdp` is made.
+
+        It is the greatest of the flows that cross the direction with data. Where none does, it is
+        the greatest of those that cross it with acknowledgements, and else the greatest of all
+        flows. So one product is enough for each of them. A network without flows, as that of a
+        command, has the greatest between its first host and another.
+        """
+        ways: list[tuple[Sequence[str], Sequence[str]]] = [
+            (flow.path, flow.return_path) for flow in self.flows
+        ]
+        ways += subflow_ways(self.graph, self.routes, self.flows)
+        ways += self.loading_ways
+        ways = ways or self._ways_to_first_host()
+        data: dict[Direction, int] = {}
+        answers: dict[Direction, int] = {}
+        for there, back in dict.fromkeys((tuple(there), tuple(back)) for there, back in ways):
+            rtt_ns = self.base_rtt_ns(there, back)
+            for crossed, path in ((data, there), (answers, back)):
+                for hop in pairwise(path):
+                    crossed[hop] = max(rtt_ns, crossed.get(hop, 0))
+        greatest_ns = max(data.values(), default=0)
+        return {hop: data.get(hop) or answers.get(hop, greatest_ns) for hop in self.links}
+
+    def _ways_to_first_host(self) -> list[tuple[Sequence[str], Sequence[str]]]:
+        first, *others = self.hosts
+        packets = {host: probe(self.ip(host), self.ip(first)) for host in others}
+        return [
+            there_and_back(self.graph, self.routes, host, first, packet)
+            for host, packet in packets.items()
+        ]
+
+    def base_rtt_ns(self, there: Sequence[str], back: Sequence[str]) -> int:
+        """The time of a full frame and its acknowledgement without any queue."""
+        return base_rtt_ns(self.links, there, back)
+
+    def slowest_bps(self, path: Sequence[str]) -> int:
+        """The least rate of a path's links."""
+        return min(self.links[hop].rate_bps for hop in pairwise(path))
+
+    def product_bytes(self, flow: Flow) -> int:
+        """A flow's bandwidth-delay product: the least rate of its path times its base RTT."""
+        rtt_ns = self.base_rtt_ns(flow.path, flow.return_path)
+        return self.slowest_bps(flow.path) * rtt_ns // (8 * 10**9)
 
     @cached_property
     def routes(self) -> routes.Routes:
@@ -188,7 +230,7 @@ class Plan:
 
     def addresses(self, host: str) -> tuple[str, ...]:
         """The host's addresses, in the order of `families`."""
-        return tuple(addresses.of(self.graph, host, family) for family in self.families)
+        return tuple(addresses.address_of(self.graph, host, family) for family in self.families)
 
     @cached_property
     def host_of(self) -> dict[str, str]:
@@ -314,3 +356,31 @@ class Plan:
             for switch in self.forwarders
             for neighbour in self.graph.neighbors(switch)
         ]
+
+
+IN_CONFIG = "config.yaml: {}".format
+"""Locates a refusal of an experiment that comes from no file that is known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """An experiment, and its plan in each engine. A plan is made once, when it is first needed.
+
+    Attributes:
+        experiment: as requested, without an engine's defaults.
+        located: says in a refusal where the experiment comes from.
+    """
+
+    experiment: Experiment
+    located: Callable[[str], str] = IN_CONFIG
+    _by_engine: dict[EngineName, tuple[Experiment, Plan]] = field(default_factory=dict)
+
+    def by(self, engine: EngineName) -> tuple[Experiment, Plan]:
+        """The experiment with an engine's defaults, and its plan. Raises as `make_plan`."""
+        if engine not in self._by_engine:
+            # Imports Mininet, which may have to be made first.
+            from outcast.plan.make import make_plan
+
+            resolved = self.experiment.resolved(engine)
+            self._by_engine[engine] = resolved, make_plan(resolved, self.located)
+        return self._by_engine[engine]

@@ -15,10 +15,9 @@ from outcast.errors import ConfigError
 from outcast.experiment import Experiment, Link
 from outcast.experiment.parts import ETHERNET_HEADER_BYTES, Family
 from outcast.plan import addresses
-from outcast.plan.links import Direction
-from outcast.plan.paths import Ways, there_and_back
+from outcast.plan.links import Direction, crossing_ns
 from outcast.plan.programs import require_host
-from outcast.plan.round_trips import crossing_ns
+from outcast.plan.topology import Ways, there_and_back
 
 ICMP, ICMPV6 = 1, 58
 ECHO_PORT = 7
@@ -106,9 +105,9 @@ def resolve_probes(experiment: Experiment, graph: Graph, table: routes.Routes) -
                 probe=number,
                 kind=wanted.kind,
                 src=wanted.source,
-                src_ip=addresses.of(graph, wanted.source, family),
+                src_ip=addresses.address_of(graph, wanted.source, family),
                 dst=wanted.to,
-                dst_ip=addresses.of(graph, wanted.to, family),
+                dst_ip=addresses.address_of(graph, wanted.to, family),
                 sport=(FIRST_SOURCE_PORT if is_udp else 1) + number,
                 dport=ECHO_PORT if is_udp else 0,
                 payload_bytes=wanted.size_bytes,
@@ -133,7 +132,7 @@ def probe_ways(graph: Graph, table: routes.Routes, probes: Sequence[Probe]) -> W
 def base_rtt_ns(
     links: Mapping[Direction, Link], probe: Probe, path: Sequence[str], back: Sequence[str]
 ) -> int:
-    """What a packet of a probe and its answer take without any queue; see `round_trips`."""
+    """What a packet of a probe and its answer take without any queue; see `links.base_rtt_ns`."""
     frame_bytes = ETHERNET_HEADER_BYTES + probe.packet_bytes
     crossed = [links[hop] for way in (path, back) for hop in pairwise(way)]
     return sum(crossing_ns(link, frame_bytes) for link in crossed)

@@ -15,7 +15,7 @@ from outcast.errors import ConfigError, did_you_mean, some_of
 from outcast.experiment import Experiment
 from outcast.experiment.programs import USUAL_SPREAD_NS
 from outcast.plan import addresses
-from outcast.plan.paths import Ways, there_and_back
+from outcast.plan.topology import Ways, there_and_back
 
 PROBE_PORT = 9
 """The ports of a program's probes, because its own are not known before it runs. It is the port of
@@ -98,7 +98,7 @@ def resolve_programs(
         )
     families = addresses.families(experiment)
     hosts = {
-        name: tuple(addresses.of(graph, name, family) for family in families)
+        name: tuple(addresses.address_of(graph, name, family) for family in families)
         for name, data in graph.nodes(data=True)
         if "ip" in data
     }

@@ -25,7 +25,7 @@ from outcast.experiment.parts import Family
 from outcast.plan import addresses
 from outcast.plan.flows import senders_of
 from outcast.plan.links import Direction
-from outcast.plan.paths import Way, Ways, receiver, there_and_back
+from outcast.plan.topology import Way, Ways, receiver, there_and_back
 
 TCP_PORT = 5002
 """Where receivers of generated TCP flows listen."""
@@ -100,9 +100,9 @@ def generated_packet(graph: Graph, flow: Generated) -> FiveTuple:
     """The addresses and ports in the headers of a generated flow's data packets."""
     udp = flow.datagram_bytes is not None
     return FiveTuple(
-        addresses.of(graph, flow.src, flow.family),
+        addresses.address_of(graph, flow.src, flow.family),
         flow.sport,
-        addresses.of(graph, flow.dst, flow.family),
+        addresses.address_of(graph, flow.dst, flow.family),
         UDP_PORT if udp else TCP_PORT,
         UDP if udp else TCP,
     )

@@ -19,7 +19,7 @@ from outcast.errors import InputError
 from outcast.experiment import MTU_FRAME_BYTES, Experiment
 from outcast.plan import grouping
 from outcast.plan.model import Plan
-from outcast.plan.paths import ingress_port
+from outcast.plan.topology import ingress_port
 from outcast.records import captures
 from outcast.records.captures import AnyManifest, CapturesManifest
 from outcast.records.counters import NO_COUNTERS, Counters, Rates

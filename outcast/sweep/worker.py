@@ -23,7 +23,7 @@ from outcast import engines, experiment, workflow
 from outcast.engines.virtual import VirtualEngine
 from outcast.experiment import Experiment
 from outcast.files import write_json
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records.interventions import Interventions
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.pool import ENDED, Failure, Task, interrupted_by_signals

@@ -21,8 +21,7 @@ from outcast.experiment.rate import RateTrace
 from outcast.files import write_text
 from outcast.plan import traces
 from outcast.plan.make import plan_of_command
-from outcast.plan.model import Plan
-from outcast.plan.planned import Planned
+from outcast.plan.model import Plan, Planned
 from outcast.plan.programs import with_files
 from outcast.records.run_directory import RunDirectory
 from outcast.view import drawing

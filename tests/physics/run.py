@@ -26,7 +26,7 @@ from outcast.api import making
 from outcast.engines.guest import code
 from outcast.errors import OutcastError
 from outcast.plan.hints import BOUNDS
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records.run import Run
 from tests.physics.cases import CASES, Case
 

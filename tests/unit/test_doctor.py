@@ -14,7 +14,7 @@ from outcast.engines.guest.files_list import settle
 from outcast.engines.guest.kernels import Kernel
 from outcast.engines.guest.roots import Root
 from outcast.errors import FeatureMissingError
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 
 CONFIG = Path(__file__).parents[2] / "configs" / "fig3c.yaml"
 GUEST = Kernel("linux-source-7.3", "7.3.4-1", "", "7.3.4", 0.0, "", Path("linux"))

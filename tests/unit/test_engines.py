@@ -12,7 +12,7 @@ from outcast.engines import EventReader, ledger, limits, realtime, require_compi
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError, RunError, without_folder
 from outcast.experiment import load
 from outcast.plan.make import make_plan
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records.run_directory import RunDirectory
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"

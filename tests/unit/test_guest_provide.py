@@ -10,7 +10,7 @@ from outcast.engines.guest.roots import Root
 from outcast.errors import ConfigError, FeatureMissingError
 from outcast.experiment import Experiment
 from outcast.experiment.reader import load
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 
 FIG3C = Path(__file__).parents[2] / "configs/fig3c.yaml"
 

@@ -13,7 +13,6 @@ from outcast.experiment.limit import Drain, Limit, Unit
 from outcast.plan import events, ports
 from outcast.plan.make import plan_of_command
 from outcast.plan.model import Plan
-from outcast.plan.round_trips import base_rtt_ns
 from tests import plans, queue_kinds
 
 UPLINK = (
@@ -50,7 +49,7 @@ IN_BYTES = RTT_NS * 10**7 * FRAME // (8 * 10**9 * WIRE)
 def test_the_base_rtt_is_what_it_is_made_of():
     _, plan = planned()
     far = plan.flows[1]
-    assert base_rtt_ns(plan, far.path, far.return_path) == RTT_NS
+    assert plan.base_rtt_ns(far.path, far.return_path) == RTT_NS
     assert (FRAMES, IN_BYTES) == (13, 20300)
 
 
@@ -72,7 +71,7 @@ def test_each_kind_takes_each_unit(kind):
 
 def test_ports_that_no_data_crosses():
     _, plan = planned()
-    near = base_rtt_ns(plan, plan.flows[0].path, plan.flows[0].return_path)
+    near = plan.base_rtt_ns(plan.flows[0].path, plan.flows[0].return_path)
     assert plan.base_rtts_ns["s1", "h1"] == RTT_NS
     assert plan.base_rtts_ns["s1", "h2"] == near < RTT_NS
     assert plan.base_rtts_ns["h1", "s1"] == RTT_NS

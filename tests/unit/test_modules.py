@@ -12,7 +12,7 @@ from outcast.engines.guest import kernels
 from outcast.engines.modules import Answer, Modules
 from outcast.errors import FeatureMissingError
 from outcast.experiment import load
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"
 FOLDER = "/lib/modules/6.1.0-28-amd64/kernel/net"

@@ -12,7 +12,7 @@ from outcast.errors import ConfigError, OutcastError
 from outcast.experiment import Network, Source
 from outcast.networks import resolve, topo_file
 from outcast.plan.make import make_plan
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import store
 from outcast.sweep.plan import plan_sweep

@@ -20,8 +20,7 @@ from outcast.errors import ConfigError
 from outcast.experiment import FromGraph, Network
 from outcast.networks import graph_file, resolve
 from outcast.plan.make import make_plan
-from outcast.plan.paths import compute_routes
-from outcast.plan.topology import make_graph, make_topo
+from outcast.plan.topology import compute_routes, make_graph, make_topo
 from outcast.view.figures import topology as drawing
 
 PARKING_LOT = Path(__file__).parents[2] / "configs" / "examples" / "parking-lot.yaml"

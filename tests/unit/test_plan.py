@@ -9,12 +9,11 @@ import configs
 import outcast
 from outcast import experiment
 from outcast.errors import ConfigError
+from outcast.plan.hints import buffer_warnings
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
-from outcast.plan.needs import buffer_warnings
-from outcast.plan.paths import ingress_port
 from outcast.plan.schedule import FIRST_SOURCE_PORT, TCP_PORT, UDP_PORT
-from outcast.plan.topology import make_graph
+from outcast.plan.topology import ingress_port, make_graph
 from topologies.fattree import FatTreeTopo
 
 

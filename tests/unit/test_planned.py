@@ -9,7 +9,7 @@ from outcast.api import experiments, making
 from outcast.engines import ledger
 from outcast.errors import ConfigError, RunError
 from outcast.plan import make
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.plan.stored import dumps
 
 LINEAR = configs.find("linear-12")

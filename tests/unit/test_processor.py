@@ -9,7 +9,7 @@ from outcast.api import guest
 from outcast.engines.virtual import VirtualEngine
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment, load
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 
 ROOT = Path(__file__).parents[2]
 SAID = "needs an x86_64 processor, and this machine's is aarch64; run it in GitHub Codespaces"

@@ -8,7 +8,7 @@ import pytest
 
 from outcast.errors import CommandError, ConfigError, FeatureMissingError
 from outcast.experiment import load
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records.run_directory import GuestRecord, Manifest
 from outcast.sweep import scheduler
 from outcast.sweep import store as sweeps

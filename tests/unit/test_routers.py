@@ -13,7 +13,7 @@ from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.network import forwarding
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.networks import resolve
-from outcast.plan import subnets
+from outcast.plan import addresses
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan
 
@@ -72,14 +72,14 @@ def test_subnets_have_addresses_and_routes():
     ]
     assert plan.subnets.ip("r1", "s1") == "10.1.255.1"
     assert plan.subnets.mac("r1", "s1") == "02:00:0a:01:ff:01"
-    assert list(plan.subnets.routes("h1")) == [subnets.Route("10.2.0.0", 16, "10.1.255.1")]
+    assert list(plan.subnets.routes("h1")) == [addresses.Route("10.2.0.0", 16, "10.1.255.1")]
     # What is for h1 comes back over r3, and what is for h2 does not.
     back = [
-        subnets.Route("10.1.0.0", 16, "10.5.255.2"),
-        subnets.Route("10.1.0.2", 32, "10.3.255.1"),
+        addresses.Route("10.1.0.0", 16, "10.5.255.2"),
+        addresses.Route("10.1.0.2", 32, "10.3.255.1"),
     ]
     assert list(plan.subnets.routes("r2")) == back
-    assert subnets.ipv6_of(back[1]) == subnets.Route("fd00::a01:2", 128, "fd00::a03:ff01")
+    assert addresses.ipv6_route(back[1]) == addresses.Route("fd00::a01:2", 128, "fd00::a03:ff01")
 
 
 def test_the_way_back_is_another_one():
@@ -141,7 +141,7 @@ def test_given_addresses_give_the_others_their_subnet(tmp_path):
     assert plan.subnets.network("20.7.0.2") == ("20.7.0.0", 16)
     # A host may be linked to a router.
     assert plan.flows[0].path == ("h1", "s1", "r1", "h2")
-    assert list(plan.subnets.routes("h2")) == [subnets.Route("20.7.0.0", 16, "20.1.255.1")]
+    assert list(plan.subnets.routes("h2")) == [addresses.Route("20.7.0.0", 16, "20.1.255.1")]
 
 
 def test_what_stays_in_a_subnet_goes_by_no_router(tmp_path):
@@ -184,6 +184,6 @@ def test_a_gateway_that_the_kernel_does_not_show_is_told():
         def gateways(self, _family: object) -> dict[tuple[str, int, int], str]:
             return {("10.2.0.0", 16, rtnetlink.TABLE_MAIN): "10.9.255.1"}
 
-    route = subnets.Route("10.2.0.0", 16, "10.1.255.1")
+    route = addresses.Route("10.2.0.0", 16, "10.1.255.1")
     with pytest.raises(ReadBackError, match=r"r1: gateway to 10\.2\.0\.0/16"):
         hosts.check_gateways(Forgetful(), "r1", [route])

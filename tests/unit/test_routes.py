@@ -20,7 +20,7 @@ from outcast.emulation.network import forwarding
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment, load
 from outcast.experiment.routing import KINDS, RoutingKind
-from outcast.plan import paths
+from outcast.plan import topology
 from outcast.plan.make import make_plan
 from outcast.plan.topology import make_graph, make_topo
 
@@ -221,7 +221,7 @@ def named(value: object) -> str:
 @pytest.mark.parametrize("experiment", list(experiments()), ids=named)
 def test_a_kind_says_what_its_switches_need(experiment):
     routing = experiment.routing
-    table = paths.compute_routes(experiment, make_graph(make_topo(experiment)))
+    table = topology.compute_routes(experiment, make_graph(make_topo(experiment)))
     assert table.kind == routing.routes_kind
     assert table.hash_seed == routing.hash_seed_of(experiment.seed)
     assert routing.by_address_alone == (not table.choices and not table.depends_on_input)
@@ -249,10 +249,10 @@ def test_every_input_of_subflows_is_captured_where_their_ports_choose():
     flow = "flows=[{from: [h0_0_2], to: h1_0_2}, {from: [h1_0_2], to: h0_0_2}]"
     asked = [flow, "routing={kind: hashed}", "analysis.compare=null"]
     plain = make_plan(load(FAT_TREE, asked))
-    assert paths.hashed_paths(plain.graph, plain.routes, plain.flows) == []
+    assert topology.hashed_paths(plain.graph, plain.routes, plain.flows) == []
     assert len(plain.bottleneck.ingress) == 1
     several = make_plan(load(FAT_TREE, [*asked, "transport={mptcp: {subflows: 2}}"]))
-    taken = paths.hashed_paths(several.graph, several.routes, several.flows)
+    taken = topology.hashed_paths(several.graph, several.routes, several.flows)
     assert len({*map(tuple, taken)}) == len(taken) == 8
     assert {(path[0], path[-1]) for path in taken} == {("h0_0_2", "h1_0_2"), ("h1_0_2", "h0_0_2")}
     for port in (several.bottleneck, *several.others):

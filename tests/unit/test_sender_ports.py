@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from outcast.experiment import load
+from outcast.plan.hints import HELD, held_at_senders
 from outcast.plan.make import make_plan
-from outcast.plan.sender_ports import HELD, held_at_senders
 
 
 def told(tmp_path: Path, **keys: object) -> list[str]:

@@ -11,7 +11,7 @@ from outcast.engines.realtime import RealtimeEngine
 from outcast.errors import ConfigError, FeatureMissingError, InputError
 from outcast.plan import stored
 from outcast.plan.make import make_plan
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.trace import Formats, Statistics, Traced
 from tests.golden.run_directory import make_run

@@ -9,7 +9,7 @@ from outcast.engines import virtual
 from outcast.engines.guest.kernels import Kernel
 from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
 from outcast.experiment import Transport
-from outcast.plan import transport as plan_transport
+from outcast.plan.flows import host_transports, negotiated_ecn
 
 
 def test_sysctls_of_a_transport():
@@ -133,7 +133,7 @@ class Sent:
 
 def test_a_receiver_offers_what_any_sender_wants():
     base = Transport()
-    hosts = plan_transport.of_hosts(
+    hosts = host_transports(
         base, [Sent("h2", Transport(sack=False)), Sent("h3", Transport(sack=False, ecn=True))]
     )
     assert {host: (each.sack, each.ecn) for host, each in hosts.items()} == {
@@ -141,15 +141,15 @@ def test_a_receiver_offers_what_any_sender_wants():
         "h2": (False, False),
         "h3": (False, True),
     }
-    assert plan_transport.of_hosts(base, [Sent("h2", base)])["h1"] == base
+    assert host_transports(base, [Sent("h2", base)])["h1"] == base
     accurate = [Sent("h2", Transport(ecn=True)), Sent("h3", Transport(ecn="accurate"))]
-    assert plan_transport.of_hosts(base, accurate)["h1"].ecn == "accurate"
+    assert host_transports(base, accurate)["h1"].ecn == "accurate"
 
 
 def test_a_connection_has_the_ecn_that_both_ends_have():
-    assert plan_transport.negotiated_ecn("accurate", True) is True
-    assert plan_transport.negotiated_ecn(False, "accurate") is False
-    assert plan_transport.negotiated_ecn("accurate", "accurate") == "accurate"
+    assert negotiated_ecn("accurate", True) is True
+    assert negotiated_ecn(False, "accurate") is False
+    assert negotiated_ecn("accurate", "accurate") == "accurate"
 
 
 def test_what_is_left_out_is_left_to_the_kernel():
@@ -208,14 +208,14 @@ def test_rack_cannot_be_off_where_the_kernel_ignores_that():
 def test_the_era_belongs_to_a_host():
     base = Transport()
     era = Transport(initial_window=3, delayed_acks=False)
-    hosts = plan_transport.of_hosts(base, [Sent("h2", era)])
+    hosts = host_transports(base, [Sent("h2", era)])
     assert (hosts["h2"].initial_window, hosts["h2"].delayed_acks) == (3, None)
     # Who receives acknowledges; who sends has the window.
     assert (hosts["h1"].initial_window, hosts["h1"].delayed_acks) == (None, False)
     with pytest.raises(ConfigError, match="differ in initial_window have flows of h2"):
-        plan_transport.of_hosts(base, [Sent("h2", era), Sent("h2", base)])
+        host_transports(base, [Sent("h2", era), Sent("h2", base)])
     with pytest.raises(ConfigError, match=r"differ in delayed_acks have flows of h1.*, received"):
-        plan_transport.of_hosts(base, [Sent("h2", era), Sent("h3", base)])
+        host_transports(base, [Sent("h2", era), Sent("h3", base)])
 
 
 def test_buffers_are_a_size_or_three():

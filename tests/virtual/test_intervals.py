@@ -103,7 +103,7 @@ def test_the_kernels_counts_are_of_the_interval(staggered):
     ("limit", "rate", "transport", "least_mbps", "most_mbps"),
     [
         # A buffer of S over a round trip of R sends 0.5 to 0.7 S/R of payload, because it counts
-        # packets with their bookkeeping (outcast/plan/needs.py).
+        # packets with their bookkeeping (outcast/plan/hints.py).
         ("send_buffer", "100mbit", {"send_buffer": "512KB", "receive_buffer": "16MB"}, 20.9, 29.4),
         # Within 1 ms the kernel's clock, which counts whole jiffies, sees next to nothing.
         ("send_buffer", "1gbit", {"send_buffer": "32KB", "receive_buffer": "16MB"}, 200, 400),

@@ -1,6 +1,6 @@
 """A sender's port as fast as the studied one: its queue is never used; with a faster link it is."""
 
-from outcast.plan.sender_ports import HELD
+from outcast.plan.hints import HELD
 from tests.guest_runs import run
 
 STAR = (

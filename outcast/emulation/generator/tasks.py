@@ -18,8 +18,8 @@ from outcast.errors import ReadBackError
 from outcast.experiment import Experiment, Incast, Shuffle, TcpRand
 from outcast.files import write_text
 from outcast.plan import addresses
+from outcast.plan.hints import longest_way_ns
 from outcast.plan.model import Plan
-from outcast.plan.needs import longest_way_ns
 from outcast.plan.schedule import TCP_PORT, UDP_PORT, Generated, generated_packet
 from outcast.records import generated as results
 from outcast.records.generated import Completed
@@ -281,7 +281,7 @@ def _add_timed(task: _Task, experiment: Experiment, plan: Plan, flows: Sequence[
 
 
 def _ip(plan: Plan, flow: Generated, host: str) -> str:
-    return addresses.of(plan.graph, host, flow.family)
+    return addresses.address_of(plan.graph, host, flow.family)
 
 
 def _add_shuffle(task: _Task, plan: Plan, shuffle: Shuffle, flows: Sequence[Generated]) -> None:

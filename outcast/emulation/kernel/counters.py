@@ -14,10 +14,9 @@ from controllers.hashing import FiveTuple
 from outcast.emulation.commands import entered
 from outcast.emulation.network.lossy_links import LostPackets
 from outcast.emulation.network.network import Network
+from outcast.plan.flows import subflow_ways
 from outcast.plan.model import Plan
-from outcast.plan.paths import subflow_ways
 from outcast.plan.probes import probe_ways
-from outcast.plan.round_trips import base_rtt_ns
 from outcast.records import queue_statistics
 from outcast.records.counters import (
     CaptureRecord,
@@ -96,7 +95,7 @@ def longest_round_trip_ns(plan: Plan) -> int:
     ]
     ways += _other_ways(plan)
     return (
-        max(base_rtt_ns(plan, there, back) for there, back in ways) + plan.host_noise.round_trip_ns
+        max(plan.base_rtt_ns(there, back) for there, back in ways) + plan.host_noise.round_trip_ns
     )
 
 

@@ -16,14 +16,14 @@ from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.network import transport
 from outcast.errors import ReadBackError
 from outcast.experiment import Transport
-from outcast.plan import addresses, subnets
-from outcast.plan import transport as plan_transport
+from outcast.plan import addresses
+from outcast.plan.flows import host_transports
 from outcast.plan.model import Plan
 from outcast.records.effective import HostSettings
 
 if TYPE_CHECKING:
     from outcast.experiment.parts import Family
-    from outcast.plan.subnets import Route
+    from outcast.plan.addresses import Route
 
 LOOPBACK = 1
 """The index of lo in every network namespace (loopback_net_init in drivers/net/loopback.c)."""
@@ -99,7 +99,7 @@ def _own_sysctls(own: Transport, base: Transport) -> dict[str, str]:
 
 def _own_settings(base: Transport, plan: Plan) -> dict[str, Transport]:
     """TCP's settings of each interface's host that a group of flows sets."""
-    of_machines = plan_transport.of_hosts(base, plan.flows, plan.machine)
+    of_machines = host_transports(base, plan.flows, plan.machine)
     return {
         host: of_machines[machine]
         for host in plan.hosts
@@ -207,7 +207,7 @@ def _network_of(plan: Plan, address: str) -> tuple[str, int]:
 
 
 def _neighbours(plan: Plan, family: Family, hosts: Collection[str]) -> dict[str, str]:
-    return {addresses.of(plan.graph, host, family): plan.mac(host) for host in hosts}
+    return {addresses.address_of(plan.graph, host, family): plan.mac(host) for host in hosts}
 
 
 def _with_dots(sysctls: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from outcast.emulation.commands import SystemCommands, wait_until
 from outcast.emulation.part import Part
 from outcast.errors import ReadBackError, RunError
 from outcast.plan.model import Plan
-from outcast.plan.paths import port_name
+from outcast.plan.topology import port_name
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 VSCTL = ("ovs-vsctl", "--retry", "--timeout=20")

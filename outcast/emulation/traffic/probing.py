@@ -7,8 +7,8 @@ import signal
 from outcast.emulation import c_programs
 from outcast.emulation.part import Context, Part, Record, as_record
 from outcast.experiment import Experiment
+from outcast.plan.hints import longest_way_ns
 from outcast.plan.model import Plan
-from outcast.plan.needs import longest_way_ns
 from outcast.plan.probes import ECHO_PORT, Probe, base_rtt_ns
 from outcast.records.flows import ProbeRecord, probe_file
 

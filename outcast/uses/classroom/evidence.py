@@ -19,7 +19,7 @@ from outcast.api import making
 from outcast.errors import ConfigError, InputError, OutcastError, ReplayError
 from outcast.experiment import Experiment, reader
 from outcast.experiment.parts import files_of, key_of
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records import replay
 from outcast.records.run import Run
 from outcast.records.run_directory import GuestRecord, Manifest, RunDirectory

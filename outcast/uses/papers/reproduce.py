@@ -70,7 +70,7 @@ def command(
     """
     from outcast.api import progress
     from outcast.api.guest import provide
-    from outcast.plan.planned import Planned
+    from outcast.plan.model import Planned
     from outcast.sweep.store import locked
     from outcast.uses.papers import conclusion as reproduce
     from outcast.uses.papers import index, recipe, runs, state, together

@@ -22,7 +22,7 @@ from outcast.experiment import Experiment
 from outcast.experiment.engine import EngineName
 from outcast.experiment.noise import PROFILES
 from outcast.plan.make import make_plan
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.records.run import Run
 from outcast.records.tables import read_table
 from outcast.sweep import scheduler

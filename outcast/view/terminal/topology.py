@@ -8,10 +8,8 @@ from outcast.experiment import Experiment
 from outcast.experiment.measure import cut_windows
 from outcast.plan import grouping, link_words, ports, probes
 from outcast.plan.addresses import with_port
-from outcast.plan.hints import beforehand
+from outcast.plan.hints import beforehand, offered_bps
 from outcast.plan.model import Plan
-from outcast.plan.round_trips import base_rtt_ns, product_bytes
-from outcast.plan.sender_ports import offered_bps
 from outcast.units import counted, format_time, round_rate
 
 MOST_LOADS = 16
@@ -120,11 +118,11 @@ def _flows(plan: Plan) -> list[str]:
         control = flow.transport.congestion_control
         who = control if flow.name is None else grouping.title(flow.name, [control])
         # The round trip of a full frame without queues.
-        rtt_ms = base_rtt_ns(plan, flow.path, flow.return_path) / 1e6
+        rtt_ms = plan.base_rtt_ns(flow.path, flow.return_path) / 1e6
         lines.append(
             f"  {flow.flow}: {flow.hops}-hop  {' '.join(flow.path)}  "
             f"({with_port(flow.src_ip, flow.sport)} to {with_port(flow.dst_ip, flow.dport)})  "
-            f"base RTT {rtt_ms:.4g} ms, BDP {product_bytes(plan, flow):,} B on the wire  {who}"
+            f"base RTT {rtt_ms:.4g} ms, BDP {plan.product_bytes(flow):,} B on the wire  {who}"
         )
     return lines
 
@@ -247,7 +245,7 @@ def _groups(experiment: Experiment, plan: Plan) -> list[str]:
 def _round_trips(plan: Plan, flows: Collection[int]) -> str:
     """The round trip of a full frame without queues, or the least and the greatest."""
     found = sorted(
-        base_rtt_ns(plan, flow.path, flow.return_path) / 1e6
+        plan.base_rtt_ns(flow.path, flow.return_path) / 1e6
         for flow in plan.flows
         if flow.flow in flows
     )
