@@ -6,8 +6,7 @@ Each part of the schema has a file; `reader` reads and writes YAML. Keys are as 
 
 from outcast.experiment.engine import Kernel, Module
 from outcast.experiment.events import Event
-from outcast.experiment.flows import FlowGroup
-from outcast.experiment.limit import Drain, Limit
+from outcast.experiment.limit import Limit
 from outcast.experiment.links import Layers, Link, OwnKeys
 from outcast.experiment.measure import GroupKind, Instant, Trace
 from outcast.experiment.network import (
@@ -28,6 +27,7 @@ from outcast.experiment.whole import Experiment, Sweep
 from outcast.experiment.workloads import (
     Background,
     ConstantRate,
+    FlowGroup,
     Incast,
     Poisson,
     Shuffle,

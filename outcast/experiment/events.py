@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from outcast.experiment.faults import BurstLoss, Late, Loss, Policer, Share
 from outcast.experiment.limit import QueueLimit
+from outcast.experiment.links import BurstLoss, Late, Loss, Policer, Share
 from outcast.experiment.parts import KernelRateBps, Part, TimeNs, described, optional
 
 FAULTS = ("loss", "burst_loss", "late", "duplicate")

@@ -2,36 +2,197 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import (
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 
 from outcast import units
-from outcast.experiment.faults import (
-    MOST_DELAY_NS,
-    BurstLoss,
-    Late,
-    Loss,
-    Policer,
-    RandomDelay,
-    Share,
-)
 from outcast.experiment.noise import MOST_PPM, Noise
 from outcast.experiment.parts import (
     ETHERNET_HEADER_BYTES,
     LEAST_RATE_BPS,
     MOST_RATE_BPS,
+    UNIT_SCHEMA,
     KernelRateBps,
     Part,
+    SizeBytes,
     TimeNs,
+    UserFile,
     described,
     key_of,
     optional,
 )
 from outcast.experiment.queues import Queue
-from outcast.experiment.rate import FRAMINGS, Framing, Overhead, RateOrTrace
+from outcast.handed_in import first_problem
+
+MOST_DELAY_NS = 10**9
+MOST_LOSS = 0.5
+"""With more, a TCP connection hardly comes up, and a run would end by a deadline."""
+
+
+def _loss(value: object, share: ValidatorFunctionWrapHandler) -> float:
+    """A link's loss. Says what a share is, because people write `1%`."""
+    try:
+        return float(share(value))
+    except ValidationError:
+        raise ValueError(
+            f"{value!r} is not a loss; allowed is a share from 0 to {MOST_LOSS}, as 0.01 for 1 %"
+        ) from None
+
+
+Loss = Annotated[float, Field(ge=0, le=MOST_LOSS), WrapValidator(_loss)]
+Share = Annotated[float, Field(ge=0, le=MOST_LOSS)]
+
+
+class BurstLoss(Part):
+    """Losses in a row: a chain of two states, of which one loses every packet (Gilbert 1960)."""
+
+    p: float = described("the chance, at each packet, that a burst begins; at most r", gt=0, lt=1)
+    r: float = described(
+        "the chance, at each packet, that a burst ends: its mean is 1/r", gt=0, le=1
+    )
+
+    @property
+    def share(self) -> float:
+        """The share of the packets that are lost."""
+        return self.p / (self.p + self.r)
+
+    def _require(self) -> None:
+        if self.share > MOST_LOSS:
+            raise ValueError(
+                f"p / (p + r) = {self.share:.3g} of the packets would be lost; allowed is up to "
+                f"{MOST_LOSS}"
+            )
+
+
+class Policer(Part):
+    """A bucket of tokens that drops what finds it empty, and holds no packet."""
+
+    rate_bps: KernelRateBps = described("of IP packets, without headers below")
+    burst_bytes: SizeBytes = described("what the bucket holds", gt=0)
+
+
+class Late(Part):
+    """Packets that come late, so that those behind them overtake."""
+
+    share: Share = described("of the packets, at random and independently")
+    by_ns: TimeNs = described("how much later", gt=0, le=MOST_DELAY_NS)
+
+
+class RandomDelay(Part):
+    """A delay that is drawn for each packet, as tc-netem(8) draws it: never below 0."""
+
+    mean_ns: TimeNs = Field(gt=0, le=MOST_DELAY_NS)
+    spread_ns: TimeNs = described("what the distribution scales", gt=0)
+    distribution: Literal["uniform", "normal", "pareto", "paretonormal"] = "normal"
+    in_order: bool = described(
+        "whether a packet that would overtake another waits for it", default=True
+    )
+
+    def _require(self) -> None:
+        if self.spread_ns > self.mean_ns:
+            raise ValueError(
+                f"spread: {units.format_time(self.spread_ns)}: allowed is up to the mean, which "
+                f"is {units.format_time(self.mean_ns)}"
+            )
+
+
+Overhead = Literal["ethernet", "none"]
+"""`none`: a frame takes the time of the bytes that a qdisc counts, without its check sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """The bytes that a link carries for a frame.
+
+    On Ethernet a preamble with its start delimiter (8 bytes), a check sequence (4) and a gap before
+    the next frame (12) go with every frame, and a frame has at least 64 bytes with its check
+    sequence (IEEE 802.3, clauses 3.1.1 and 4.4.2). A frame that a qdisc counts as 1514 bytes takes
+    the time of 1538, which at 1 Gbps is 12.304 us.
+
+    The shaper counts them (`overhead` and `mpu` of struct tc_ratespec; psched_l2t_ns in the
+    kernel's include/net/sch_generic.h). A queue's limit does not, because the length of a packet
+    stays the same (qdisc_pkt_len). A size table (tc-stab(8)) would change that length, and so every
+    limit in bytes.
+    """
+
+    added_bytes: int
+    least_bytes: int
+
+    def wire_bytes(self, frame_bytes: int) -> int:
+        """The bytes' time that a frame takes, from its length as a qdisc counts it."""
+        return max(frame_bytes + self.added_bytes, self.least_bytes)
+
+
+FRAMINGS: Mapping[Overhead, Framing] = {
+    "ethernet": Framing(added_bytes=8 + 4 + 12, least_bytes=8 + 64 + 12),
+    "none": Framing(added_bytes=0, least_bytes=0),
+}
+
+
+class RateTrace(Part):
+    """A rate that changes during the run, as a file says."""
+
+    trace: UserFile = described("a CSV of times and rates, or a mahimahi trace; see docs/events.md")
+    repeat: bool = described(
+        "whether a CSV begins again at its last row's time; else its last rate goes on. A mahimahi "
+        "trace always begins again",
+        default=False,
+    )
+
+
+def _rate_or_trace(value: object, _handler: object, info: ValidationInfo) -> object:
+    """`{trace: FILE}` is a trace, anything else a rate."""
+    if isinstance(value, RateTrace):
+        return value
+    if not isinstance(value, dict):
+        return _RATE.validate_python(value)
+    try:
+        return RateTrace.model_validate(value, context=info.context)
+    except ValidationError as error:
+        raise ValueError(f"{first_problem(error)}; allowed are trace and repeat") from None
+
+
+def _written_rate(value: object) -> object:
+    if isinstance(value, RateTrace):
+        return value.model_dump(mode="json")
+    return units.format_rate(value) if isinstance(value, int) else value
+
+
+_RATE = TypeAdapter(KernelRateBps)
+_RATE_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "pattern": UNIT_SCHEMA["rate"]},
+        {
+            "type": "object",
+            "properties": {"trace": {"type": "string"}, "repeat": {"type": "boolean"}},
+            "required": ["trace"],
+            "additionalProperties": False,
+        },
+        {"type": "null"},
+    ]
+}
+
+
+RateOrTrace = Annotated[
+    int | RateTrace | None,
+    WrapValidator(_rate_or_trace),
+    PlainSerializer(_written_rate),
+    WithJsonSchema(_RATE_SCHEMA),
+]
+
 
 MOST_NOISE_NS = 64_000
 """The longest time that a profile of machines has (hosts-modern)."""

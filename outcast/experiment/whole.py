@@ -16,7 +16,6 @@ from outcast.experiment.engine import (
     properties,
 )
 from outcast.experiment.events import Event
-from outcast.experiment.flows import FlowGroup
 from outcast.experiment.links import Links
 from outcast.experiment.measure import MOST_PROBES, Analysis, Capture, Probe, Samples, Trace
 from outcast.experiment.noise import PROFILES, Noise
@@ -31,10 +30,9 @@ from outcast.experiment.parts import (
 )
 from outcast.experiment.programs import Program
 from outcast.experiment.queues import Queue
-from outcast.experiment.routing import Routing, Shortest
-from outcast.experiment.topology import Topology
+from outcast.experiment.topology import Routing, Shortest, Topology
 from outcast.experiment.transport import Transport
-from outcast.experiment.workloads import Workload
+from outcast.experiment.workloads import FlowGroup, Workload
 from outcast.units import format_time
 
 _OWN_KEYS = ("points", "order", "captures", "labels")

@@ -142,7 +142,7 @@ def require_room(experiment: Experiment, plan: Plan) -> None:
             and any(flow.src == node and flow.transport.pacing == "fq" for flow in plan.flows)
         ):
             raise ConfigError(
-                f"links: {port} has a queue of its own, and its flows have flows.pacing: fq, "
+                f"links: {port} has a queue of its own, and its flows have transport.pacing: fq, "
                 "which is a queue of that port too; allowed is one of the two"
             )
         with refusals_at(f"{key}{'' if key == 'links' else '.limit'}: {port}"):
@@ -201,7 +201,7 @@ def require_drawn_ways(experiment: Experiment, plan: Plan) -> None:
     has = {
         "workloads": plan.generated,
         "probes": plan.probes,
-        "flows.mptcp": [flow for flow in plan.flows if flow.transport.mptcp is not None],
+        "transport.mptcp": [flow for flow in plan.flows if flow.transport.mptcp is not None],
         "analysis.group_by: port": experiment.analysis.group_by == "port",
     }
     for key, there in has.items():

@@ -15,9 +15,8 @@ from pydantic import ValidationError
 
 from outcast import handed_in, units
 from outcast.errors import ConfigError, refusals_at
-from outcast.experiment import Drain, Event, Experiment, Queue
-from outcast.experiment.faults import MOST_DELAY_NS
-from outcast.experiment.links import Link
+from outcast.experiment import Event, Experiment, Queue
+from outcast.experiment.links import MOST_DELAY_NS, Link
 from outcast.plan import ports
 from outcast.plan.links import no_link
 from outcast.plan.model import Plan
@@ -258,8 +257,8 @@ def _wanted(
                 f"to: {node}"
             )
         rtt_ns = plan.base_rtts_ns[node, neighbour]
-        drain = ports.drain_of(replace(plan.links[node, neighbour], rate_bps=port.rate_bps), rtt_ns)
-        queue = _with_limit(port.queue, event, drain, where)
+        link = replace(plan.links[node, neighbour], rate_bps=port.rate_bps)
+        queue = _with_limit(port.queue, event, link, rtt_ns, where)
         port = replace(port, queue=queue)
         limit = queue.wire_limit
         if limit.packets is not None:
@@ -300,7 +299,7 @@ def _faults(event: Event, link: Link, where: str) -> Iterator[tuple[Fault, int, 
         yield "policer_bps", event.policer.rate_bps, link
 
 
-def _with_limit(queue: Queue, event: Event, drain: Drain, where: str) -> Queue:
+def _with_limit(queue: Queue, event: Event, link: Link, base_rtt_ns: int, where: str) -> Queue:
     if queue.limit_options() is None:
         raise ConfigError(
             f"{where}.limit: a queue of kind {queue.kind} would lose its packets when its limit "
@@ -308,7 +307,8 @@ def _with_limit(queue: Queue, event: Event, drain: Drain, where: str) -> Queue:
         )
     written = {**queue.model_dump(mode="json", by_alias=True), "limit": event.limit}
     try:
-        return type(queue).model_validate(written).counted(drain)
+        changed = type(queue).model_validate(written)
+        return ports.counted(changed, link, base_rtt_ns)
     except ValidationError as error:
         message = handed_in.own_words(error.errors()[0])
         raise ConfigError(f"{where}.limit: {message}") from None

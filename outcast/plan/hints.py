@@ -17,7 +17,7 @@ from outcast.experiment import Experiment, Queue
 from outcast.experiment.engine import EngineChoice, candidates, properties
 from outcast.experiment.parts import MOST_RATE_BPS
 from outcast.experiment.queues.classes import HtbClasses
-from outcast.experiment.queues.custom import Custom
+from outcast.experiment.queues.drop_tail import Custom
 from outcast.plan import events, ports, traces
 from outcast.plan.flows import Flow
 from outcast.plan.links import Direction

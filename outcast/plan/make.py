@@ -13,9 +13,9 @@ from controllers import routes
 from controllers.graph import Graph
 from outcast.errors import ConfigError, did_you_mean, some_of
 from outcast.experiment import MTU_FRAME_BYTES, Experiment, Link
+from outcast.experiment.links import RateTrace
 from outcast.experiment.parts import ETHERNET_HEADER_BYTES
-from outcast.experiment.rate import RateTrace
-from outcast.experiment.routing import Shortest
+from outcast.experiment.topology import Shortest
 from outcast.plan import addresses, checks, events, noise, probes, programs, schedule, traces
 from outcast.plan import links as plan_links
 from outcast.plan.bottleneck import Bottleneck, find, find_others, with_all_packets

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
+
+from pydantic import ValidationError
 
 from outcast import units
 from outcast.experiment import (
     MTU_FRAME_BYTES,
-    Drain,
     Experiment,
     Limit,
     Link,
@@ -19,11 +22,12 @@ from outcast.experiment import (
     Queue,
 )
 from outcast.experiment.engine import candidates, properties
+from outcast.experiment.limit import MOST_QUEUED, Unit
+from outcast.experiment.links import FRAMINGS, Framing
 from outcast.experiment.queues.base import BURST_ROUNDING_NS, DEFAULT_BURST_BYTES
 from outcast.experiment.queues.drop_tail import Htb
-from outcast.experiment.rate import FRAMINGS, Framing
 from outcast.experiment.whole import QueueException
-from outcast.plan.links import Direction
+from outcast.handed_in import own_words
 from outcast.plan.model import Plan
 from outcast.plan.noise import Span
 
@@ -223,7 +227,8 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
     link = plan.links[node, neighbour]
     rate_bps = port_rate_bps(experiment, port, link.rate_bps)
     limit = queue.limits.get("limit")
-    queue = _counted(plan, (node, neighbour), queue)
+    if not queue.is_counted:
+        queue = counted(queue, link, plan.base_rtts_ns[node, neighbour])
     if (node, neighbour) in plan.traced:
         queue = _below_htb(queue)
     noise_ns = _added_by_noise_ns(experiment, link)
@@ -247,17 +252,58 @@ def _port_queue(experiment: Experiment, plan: Plan, port: str, queue: Queue) -> 
     )
 
 
-def _counted(plan: Plan, direction: Direction, queue: Queue) -> Queue:
-    """The queue with its limits in what the kernel counts, by its link's rate and base RTT."""
+def counted(queue: Queue, link: Link, base_rtt_ns: int) -> Queue:
+    """The queue at a link's sending port, with its limits in bytes or packets as the kernel counts.
+
+    Raises ValueError: a limit does not fit the link, or the queue.
+    """
     if queue.is_counted:
         return queue
-    return queue.counted(drain_of(plan.links[direction], plan.base_rtts_ns[direction]))
+    limits = queue.limits
+    own = {key: str(counted_limit(limits[key], queue.counts, link, base_rtt_ns)) for key in limits}
+    try:
+        fitting: Queue = type(queue).model_validate(
+            {**queue.model_dump(mode="json", by_alias=True), **own}
+        )
+    except ValidationError as error:
+        words = ", ".join(f"{limit} is {own[key]}" for key, limit in limits.items())
+        raise ValueError(f"{words}: {own_words(error.errors()[0])}") from None
+    return fitting
 
 
-def drain_of(link: Link, base_rtt_ns: int) -> Drain:
-    """How a link's sending port empties its queue."""
-    wire_bytes = link.framing.wire_bytes(link.frame_bytes)
-    return Drain(link.rate_bps, link.frame_bytes, wire_bytes, base_rtt_ns)
+def counted_limit(limit: Limit, counts: Collection[Unit], link: Link, base_rtt_ns: int) -> Limit:
+    """The limit in a unit that a queue counts. Where it counts both, a time becomes bytes.
+
+    It is rounded down, so that a queue never lasts longer than the requested time.
+
+    Raises ValueError: it holds no full frame there, or more than a kernel counts.
+    """
+    if any(getattr(limit, unit) is not None for unit in counts):
+        return limit
+    frame_bytes = link.frame_bytes
+    if limit.packets is not None:
+        frames = Fraction(limit.packets)
+    elif limit.size_bytes is not None:
+        frames = Fraction(limit.size_bytes, frame_bytes)
+    else:
+        time_ns = (limit.time_ns or 0) + Fraction(f"{limit.bdp or 0:.12f}") * base_rtt_ns
+        frames = time_ns * link.rate_bps / (8 * 10**9 * link.framing.wire_bytes(frame_bytes))
+    at = f"at {units.format_rate(link.rate_bps)}"
+    if limit.bdp is not None:
+        at += f" and a base RTT of {base_rtt_ns / 1e6:.4g} ms"
+    if frames < 1:
+        raise ValueError(
+            f"{limit} is {float(frames * frame_bytes):.0f} B {at}, which holds no full frame of "
+            f"{frame_bytes} B; allowed is more, or a limit of this port's own"
+        )
+    if frames * frame_bytes > MOST_QUEUED:
+        raise ValueError(
+            f"{limit} is {float(frames * frame_bytes):.3g} B {at}, more than the 1GB that a kernel "
+            "counts; allowed is less"
+        )
+    if "size_bytes" in counts:
+        return Limit(size_bytes=int(frames * frame_bytes))
+    return Limit(packets=int(frames))
 
 
 def _added_by_noise_ns(experiment: Experiment, link: Link) -> int:

@@ -21,8 +21,8 @@ from pathlib import Path
 from outcast import handed_in, units
 from outcast.errors import InputError, refusals_at
 from outcast.experiment import MTU_FRAME_BYTES, Experiment
+from outcast.experiment.links import RateTrace
 from outcast.experiment.parts import LEAST_RATE_BPS, MOST_RATE_BPS
-from outcast.experiment.rate import RateTrace
 
 MOST_BYTES = 32 << 20
 _MS_NS = 10**6

@@ -11,7 +11,6 @@ from pydantic import Field
 from outcast import handed_in
 from outcast.errors import InputError, how_ended
 from outcast.experiment.queues.base import Drops
-from outcast.experiment.rate import Framing
 
 GUEST_START_NS = 1_000_000_000_000_000_000
 """The clock of the virtual engine's guest at its boot: 2001-09-09 01:46:40 UTC."""

@@ -17,7 +17,7 @@ from outcast.engines import Engine, OnEvent, ledger, own_modules, program_files
 from outcast.errors import ConfigError, InputError, NoAnalysisError
 from outcast.experiment import Experiment, dump
 from outcast.experiment.engine import properties
-from outcast.experiment.rate import RateTrace
+from outcast.experiment.links import RateTrace
 from outcast.files import write_text
 from outcast.plan import traces
 from outcast.plan.make import plan_of_command

@@ -10,7 +10,7 @@ import polars as pl
 
 from outcast.errors import GuestError, ReadBackError
 from outcast.experiment import Experiment, dump
-from outcast.experiment.rate import RateTrace
+from outcast.experiment.links import RateTrace
 from outcast.files import write_text
 from outcast.records.counters import Counters
 from outcast.records.port_summaries import CaptureSummary, PortDrops

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outcast import experiment, units
-from outcast.experiment import Experiment
-from outcast.experiment.limit import Drain, Limit, Unit
+from outcast.experiment import Experiment, Link
+from outcast.experiment.limit import Limit, Unit
 from outcast.plan import events, ports
 from outcast.plan.make import plan_of_command
 from outcast.plan.model import Plan
@@ -144,11 +144,13 @@ def test_a_trace_counts_by_its_mean_rate(tmp_path):
 
 
 def test_a_limit_is_rounded_down():
-    drain = Drain(rate_bps=10**7, frame_bytes=FRAME, wire_bytes=WIRE, base_rtt_ns=20_000_000)
+    link = Link(rate_bps=10**7, delay_ns=0, jitter_ns=0, overhead="ethernet")
     packet: tuple[Unit, ...] = ("packets",)
     for limit in (Limit(time_ns=7_000_000), Limit(bdp=0.3), Limit(bdp=1 / 3)):
-        packets = limit.counted(packet, drain).packets or 0
-        size = limit.counted(("size_bytes", "packets"), drain).size_bytes or 0
+        packets = ports.counted_limit(limit, packet, link, 20_000_000).packets or 0
+        size = (
+            ports.counted_limit(limit, ("size_bytes", "packets"), link, 20_000_000).size_bytes or 0
+        )
         lasts_ns = (limit.time_ns or 0) + (limit.bdp or 0) * 20_000_000
         assert packets * WIRE * 800 <= lasts_ns < (packets + 1) * WIRE * 800
         assert size // FRAME == packets

@@ -12,7 +12,7 @@ from outcast.analysis.measure.blackout import port_chains
 from outcast.analysis.measure.noise import contests, packet_time_ns, phases
 from outcast.analysis.measure.queue import length_spread, replay, sojourn_spread, switch_latency_ns
 from outcast.analysis.measure.queue_levels import Capacity, capacity, level_within
-from outcast.experiment.rate import FRAMINGS
+from outcast.experiment.links import FRAMINGS
 from tests.golden import model
 from tests.golden.packets import P, capture, joined
 

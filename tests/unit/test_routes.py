@@ -19,7 +19,7 @@ from controllers.hashing import FiveTuple
 from outcast.emulation.network import forwarding
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment, load
-from outcast.experiment.routing import KINDS, RoutingKind
+from outcast.experiment.topology import KINDS, RoutingKind
 from outcast.plan import topology
 from outcast.plan.make import make_plan
 from outcast.plan.topology import make_graph, make_topo

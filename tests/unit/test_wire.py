@@ -10,7 +10,7 @@ from outcast import experiment, netlink
 from outcast.emulation.queues import qdiscs
 from outcast.emulation.queues.reconfigure import rate_request
 from outcast.errors import ConfigError
-from outcast.experiment.rate import FRAMINGS
+from outcast.experiment.links import FRAMINGS
 from outcast.plan import ports
 from outcast.plan.make import make_plan
 

@@ -26,8 +26,8 @@ from outcast.engines.guest import kernels, world
 from outcast.engines.guest.world import World
 from outcast.engines.virtual import world_of
 from outcast.errors import GuestError
+from outcast.experiment.links import FRAMINGS
 from outcast.experiment.queues.drop_tail import Tbf
-from outcast.experiment.rate import FRAMINGS
 from outcast.plan.ports import PortQueue
 from outcast.records.flows import GUEST_START_NS
 from tests.deadlines import HANG_S

@@ -10,8 +10,8 @@ import polars as pl
 
 import outcast
 from outcast.experiment import MTU_FRAME_BYTES
+from outcast.experiment.links import FRAMINGS
 from outcast.experiment.queues import WITH_CLASSES
-from outcast.experiment.rate import FRAMINGS
 from tests import guest_runs, queue_kinds
 
 KINDS = queue_kinds.LIMITED

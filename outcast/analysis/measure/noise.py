@@ -18,7 +18,7 @@ import numpy as np
 from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.analysis.join.join import Joined
 from outcast.analysis.measure.blackout import Chains
-from outcast.experiment.rate import Framing
+from outcast.experiment.links import Framing
 
 LEAST_GAPS = 100
 """Of fewer gaps between full frames the packet time is not told."""

@@ -20,8 +20,7 @@ from outcast.emulation.network import lossy_links
 from outcast.emulation.part import Context, Record, ThreadPart
 from outcast.emulation.queues import netem, port_checks, reconfigure
 from outcast.errors import ReadBackError, RunError
-from outcast.experiment.faults import Policer
-from outcast.experiment.links import Link
+from outcast.experiment.links import Link, Policer
 from outcast.plan import events
 from outcast.plan.events import Change, PortTrace
 from outcast.plan.ports import PortQueue

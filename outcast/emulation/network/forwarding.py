@@ -22,7 +22,7 @@ from controllers.entries import Entry
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.network import transport
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
-from outcast.experiment.routing import RoutingKind
+from outcast.experiment.topology import RoutingKind
 from outcast.plan.model import Plan
 
 _THROUGH_IPTABLES = "bridge/bridge-nf-call-iptables"

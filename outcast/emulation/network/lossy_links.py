@@ -37,7 +37,7 @@ from outcast.emulation.kernel.sampling import NetlinkSocket
 from outcast.emulation.queues import netem
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment import Experiment
-from outcast.experiment.faults import Policer
+from outcast.experiment.links import Policer
 from outcast.plan.links import Direction
 from outcast.plan.model import Plan
 from outcast.records.effective import LossSettings

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from outcast import netlink
 from outcast.errors import ReadBackError
-from outcast.experiment.faults import BurstLoss, Late, RandomDelay
-from outcast.experiment.links import Link
+from outcast.experiment.links import BurstLoss, Late, Link, RandomDelay
 from outcast.plan.noise import Span
 
 LATENCY64, JITTER64, RATE64, SLOT, PRNG_SEED = 10, 11, 8, 12, 14

@@ -28,7 +28,7 @@ from outcast.emulation.queues.qdiscs import (
 )
 from outcast.errors import ReadBackError
 from outcast.experiment import MTU_FRAME_BYTES
-from outcast.experiment.faults import Policer
+from outcast.experiment.links import Policer
 from outcast.experiment.queues.base import TICK_NS
 from outcast.plan.ports import PortQueue
 from outcast.records.queue_statistics import DELAY_HANDLE, QUEUE_HANDLE, SHAPER_HANDLE

@@ -11,18 +11,12 @@ from typing import Annotated, get_args
 from pydantic import Field
 
 from outcast.experiment.queues.base import QueueKind
-from outcast.experiment.queues.cake import Cake
 from outcast.experiment.queues.classes import Drr, HtbClasses, Prio
-from outcast.experiment.queues.codel import Codel
-from outcast.experiment.queues.custom import Custom
-from outcast.experiment.queues.drop_tail import Bfifo, Htb, Pfifo, Tbf
-from outcast.experiment.queues.dualpi2 import DualPi2
-from outcast.experiment.queues.ecn_threshold import EcnThreshold
-from outcast.experiment.queues.fq import Fq, PacingFq
-from outcast.experiment.queues.fq_codel import FqCodel
-from outcast.experiment.queues.pie import Pie
-from outcast.experiment.queues.red import Red
-from outcast.experiment.queues.sfq import Sfq
+from outcast.experiment.queues.codel import Cake, Codel, FqCodel
+from outcast.experiment.queues.drop_tail import Bfifo, Custom, Htb, Pfifo, Tbf
+from outcast.experiment.queues.fq import Fq, PacingFq, Sfq
+from outcast.experiment.queues.pie import DualPi2, Pie
+from outcast.experiment.queues.red import EcnThreshold, Red
 
 __all__ = ["KINDS", "WITH_CLASSES", "PacingFq", "Pfifo", "Queue"]
 

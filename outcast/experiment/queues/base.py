@@ -11,14 +11,11 @@ from __future__ import annotations
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_origin
-
-from pydantic import ValidationError
+from typing import Any, ClassVar, Literal, NamedTuple, get_origin
 
 from outcast import netlink, units
-from outcast.experiment.limit import Drain, Limit, QueueLimit, Unit
+from outcast.experiment.limit import Limit, QueueLimit, Unit
 from outcast.experiment.parts import MTU_FRAME_BYTES, Part, SizeBytes, described, key_of
-from outcast.handed_in import own_words
 
 Drops = Literal["at_limit", "on_arrival", "later"]
 """When a queue drops.
@@ -165,21 +162,6 @@ class QueueKind(Part):
             any(getattr(limit, unit) is not None for unit in self.counts)
             for limit in self.limits.values()
         )
-
-    def counted(self, drain: Drain) -> Self:
-        """The queue at a port, with its limits in what the kernel counts.
-
-        Raises ValueError: a limit does not fit the port, or the queue.
-        """
-        if self.is_counted:
-            return self
-        own = {name: str(limit.counted(self.counts, drain)) for name, limit in self.limits.items()}
-        try:
-            return self.model_validate({**self.model_dump(mode="json", by_alias=True), **own})
-        except ValidationError as error:
-            limits = ", ".join(f"{limit} is {own[name]}" for name, limit in self.limits.items())
-            message = own_words(error.errors()[0])
-            raise ValueError(f"{limits}: {message}") from None
 
     @classmethod
     def __pydantic_init_subclass__(cls, **more: Any) -> None:
