@@ -10,6 +10,7 @@ from pydantic import Field
 
 from outcast import handed_in
 from outcast.errors import InputError, how_ended
+from outcast.experiment.links import Framing
 from outcast.experiment.queues.base import Drops
 
 GUEST_START_NS = 1_000_000_000_000_000_000

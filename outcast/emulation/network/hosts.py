@@ -267,7 +267,7 @@ _PER_PORT = {"rp_filter": "0", "send_redirects": "0"}
 def _routes_of(plan: Plan, node: str) -> list[Route]:
     """The routes by gateways of a host or router, for each family of the hosts' addresses."""
     return [
-        subnets.ipv6_of(route) if family == "ipv6" else route
+        addresses.ipv6_route(route) if family == "ipv6" else route
         for route in plan.subnets.routes(node)
         for family in plan.families
     ]

@@ -25,9 +25,9 @@ from outcast.emulation.queues import netem
 from outcast.errors import FeatureMissingError
 from outcast.experiment import MTU_FRAME_BYTES, Queue
 from outcast.experiment.limit import Limit
+from outcast.experiment.links import FRAMINGS
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.experiment.queues.base import OVERHEAD, PORT, RATE, Qdisc
-from outcast.experiment.rate import FRAMINGS
 from outcast.plan.ports import PortQueue
 from outcast.records.flows import QueueRecord
 from outcast.records.queue_statistics import (
