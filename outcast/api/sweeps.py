@@ -17,7 +17,7 @@ from outcast.api.making import absolute_search_paths, pool_of
 from outcast.api.runs import Run
 from outcast.errors import ConfigError, InputError, OutcastError
 from outcast.experiment import Experiment, Source
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.sweep import dataset, plan, scheduler
 from outcast.sweep.dataset import State
 from outcast.sweep.plan import Plan

@@ -12,7 +12,7 @@ from outcast.experiment.engine import EngineName
 from outcast.networks import resolve as networks
 from outcast.plan.hints import beforehand
 from outcast.plan.model import Plan as NetworkPlan
-from outcast.plan.planned import Planned
+from outcast.plan.model import Planned
 from outcast.sweep import store
 from outcast.sweep.points import Point, canonical, points
 from outcast.sweep.pool import REAL, RUN_BYTES, Task, is_exclusive

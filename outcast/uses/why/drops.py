@@ -10,7 +10,7 @@ import polars as pl
 
 from outcast.analysis.trace.causes import POLICED, QUEUE_REASONS, losing_ways
 from outcast.analysis.trace.events import SOCKET, TcpEvents, with_last
-from outcast.experiment.queues.custom import Custom
+from outcast.experiment.queues.drop_tail import Custom
 from outcast.plan.links import Direction
 from outcast.plan.ports import asked_of_switch
 from outcast.records.counters import LinkRecord
