@@ -1,4 +1,4 @@
-"""The command line: one file for each verb, loaded when it is called."""
+"""The command line: a table of verbs, of which each is loaded when it is called."""
 
 import contextlib
 import gc
@@ -21,15 +21,33 @@ from outcast.errors import ConfigError, FeatureMissingError, OutcastError, Stopp
 PROJECT = "outcast-testbed"
 """pip calls this program so; `outcast` on the Python package index is another one."""
 
-VERBS = (
-    *("doctor", "run", "exec", "sweep", "results", "analyze", "show", "report", "figure"),
-    *("pack", "replay", "trace", "join", "inspect", "export", "topo", "guest", *uses.VERBS),
-    *("clean", "completion"),
-)
+VERBS = {
+    "doctor": "outcast.cli.machine:doctor",
+    "run": "outcast.cli.run:command",
+    "exec": "outcast.cli.exec:command",
+    "sweep": "outcast.cli.sweep:command",
+    "results": "outcast.cli.results:command",
+    "analyze": "outcast.cli.show:analyze",
+    "show": "outcast.cli.show:show",
+    "report": "outcast.cli.show:report",
+    "figure": "outcast.cli.show:figure",
+    "pack": "outcast.cli.pack:pack",
+    "replay": "outcast.cli.pack:replay",
+    "trace": "outcast.cli.trace:command",
+    "join": "outcast.cli.join:command",
+    "inspect": "outcast.cli.inspect:command",
+    "export": "outcast.cli.show:export",
+    "topo": "outcast.cli.topo:command",
+    "guest": "outcast.cli.machine:guest",
+    **uses.VERBS,
+    "clean": "outcast.cli.machine:clean",
+    "completion": "outcast.cli.machine:completion",
+}
+"""Each verb's place, in the order of `--help`."""
 
 
 class _Verbs(click.Group):
-    """Finds a verb by its module's name, so that `--help` does not load the analysis."""
+    """Loads a verb when it is called, so that no other verb is waited for."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the verb. Of click's own an interrupted one would begin with an empty line."""
@@ -44,15 +62,12 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        place = uses.VERBS.get(cmd_name, f"outcast.cli.{cmd_name}:command")
-        command: click.Command = uses.find(place)
+        command: click.Command = uses.find(VERBS[cmd_name])
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the verbs with their whole summaries; click's own cuts them to one line."""
-        commands = ((verb, self.get_command(ctx, verb)) for verb in VERBS)
-        visible = ((verb, of) for verb, of in commands if of is not None and not of.hidden)
-        rows = [(verb, command.get_short_help_str(1000)) for verb, command in visible]
+        rows = [(verb, uses.find(VERBS[verb]).get_short_help_str(1000)) for verb in VERBS]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -128,7 +143,7 @@ def main(argv: list[str] | None = None, on_verb: Callable[[], None] | None = Non
 
 
 _MANY_OBJECTS = 300_000
-"""So many new objects start a search for garbage; Python's own number is 700."""
+"""The number of new objects that starts a search for garbage; Python's own is 700."""
 
 
 def _start_again_in_utf8() -> NoReturn:
@@ -208,7 +223,7 @@ def _library_fault(error: Exception) -> str:
 
 
 _LIBRARY_CHARACTERS = 200
-"""So much of a loader's error fits into one line beside the remedy."""
+"""The length of a loader's error that fits into one line beside the remedy."""
 
 
 def _memory_remedy() -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from outcast.cli import shared, terminal
-from outcast.cli.figure import save
+from outcast.cli.show import save
 from outcast.errors import ConfigError, InputError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Has what verbs share: options with one meaning, examples in help texts, interruption."""
+"""What verbs share: options with one meaning, examples in help texts, interruption."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def gathered(
     name: str, make: Callable[..., object], *options: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
-    """Several options of which a verb gets one argument of this name, which `make` makes."""
+    """Several options as one argument of a verb, named `name`, which `make` makes of them."""
     names = tuple(inspect.signature(make).parameters)
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -161,9 +161,9 @@ def _shard(
 def work(
     what: str, merging: str, resuming: str, *more: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
-    """Gives a verb that makes so many runs the argument `work`, and more options amid its own.
+    """Gives a verb that makes many runs the argument `work`, and more options amid its own.
 
-    The texts are what --merge and --resume do.
+    `merging` and `resuming` are the help of --merge and --resume.
     """
     workers = (
         f"Make the {what} on the workers of the Dask scheduler at ADDRESS, as tcp://host:8786."
@@ -195,7 +195,7 @@ def count_of_runs(text: str) -> Callable[[Verb], Verb]:
 
 
 class Choice(click.Choice[str]):
-    """One of a few words. The refusal of another word suggests the one that was probably meant."""
+    """One of a few words. The error for another word suggests the nearest one."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         refusal = super().get_invalid_choice_message(value, ctx).removesuffix(".")
@@ -203,7 +203,7 @@ class Choice(click.Choice[str]):
 
 
 class PngPath(click.Path):
-    """The name of a picture to write. Only PNG is written, so the name has to say so."""
+    """The name of a picture to write, which has to end in .png."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -260,7 +260,7 @@ def note(text: str) -> None:
 
 
 def chosen(config: Path, engine: str | None, overrides: tuple[str, ...]) -> Planned:
-    """The experiment of a configuration, planned; says what it asks for and outcast leaves out."""
+    """The planned experiment of a configuration. Prints what of its topology is not used."""
     from outcast import experiment
     from outcast.api import experiments
 

@@ -129,7 +129,7 @@ def test_a_room_imports_from_below_only():
 
 
 def test_what_reads_results_needs_no_mininet():
-    verbs = [f"outcast.cli.{verb}" for verb in ("analyze", "inspect", "join")]
+    verbs = [f"outcast.cli.{verb}" for verb in ("show", "inspect", "join")]
     names = [
         *(name for name in sorted(NAMES) if room_of(name) in ("analysis", "records", "view")),
         *("outcast.experiment", *verbs),
