@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import struct
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -70,19 +71,11 @@ def test_the_same_run_gives_the_same_bytes(run, tmp_path):
     made = run.manifest.stat().st_mtime
     os.utime(other / "manifest.json", (made, made))
     assert outcast.pack(other, tmp_path / "two.zip").path.read_bytes() == one
-    os.utime(other / "manifest.json", (made, made + 10 * 86_400))
-    assert outcast.pack(other, tmp_path / "two.zip").path.read_bytes() != one
-
-
-def test_dates_and_modes_are_fixed(run, tmp_path):
-    os.utime(run.manifest, (0, 1_795_319_999))
-    with zipfile.ZipFile(outcast.pack(run.path, tmp_path / "run.zip").path) as packed:
+    os.utime(other / "manifest.json", (0, 1_795_319_999))
+    with zipfile.ZipFile(outcast.pack(other, tmp_path / "two.zip").path) as packed:
         infos = packed.infolist()
         assert {info.date_time for info in infos} == {(2026, 11, 22, 12, 0, 0)}
         assert {info.external_attr >> 16 for info in infos} == {stat.S_IFREG | 0o644}
-    os.utime(run.manifest, (0, 0))
-    with zipfile.ZipFile(outcast.pack(run.path, tmp_path / "run.zip").path) as packed:
-        assert packed.infolist()[0].date_time == (1980, 1, 1, 12, 0, 0)
 
 
 def test_a_program_stays_one_that_can_be_executed(tmp_path):
@@ -177,27 +170,6 @@ def refused(file: Path, folder: Path) -> str:
     return text
 
 
-def test_an_archive_packed_by_hand_is_read(packed, tmp_path):
-    """The others below are refused for their one fault alone."""
-    unpacked(rewritten(tmp_path / "by-hand.zip", packed), tmp_path / "folder")
-
-
-ONLY = "allowed are regular files, stored or deflated without a password, with plain names"
-
-
-def test_names_that_are_there_twice(packed, tmp_path):
-    file = rewritten(tmp_path / "hostile.zip", packed)
-    with zipfile.ZipFile(file, "a") as target, pytest.warns(UserWarning, match="Duplicate name"):
-        target.writestr("run/config.yaml", "name: other\n")
-    assert f"'run/config.yaml': {ONLY}" in refused(file, tmp_path / "folder")
-
-
-@pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a"), ("a/b/c", "a/b")])
-def test_a_file_that_is_a_folder_too(names, tmp_path):
-    file = written(tmp_path / "hostile.zip", dict.fromkeys(names, b"x"))
-    assert "or one that is a file too" in refused(file, tmp_path / "folder")
-
-
 def test_a_size_that_lies_is_no_way_around_the_limit(packed, tmp_path):
     file = written(tmp_path / "bomb.zip", {"bomb": b"\0" * (1 << 20)})
     data = bytearray(file.read_bytes())
@@ -215,37 +187,6 @@ def test_a_huge_list_of_files_is_not_read(tmp_path, monkeypatch):
     assert "its list of files is too long" in refused(file, tmp_path / "folder")
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_other_ways_of_compressing(method, tmp_path):
-    with zipfile.ZipFile(tmp_path / "other.zip", "w", method) as target:
-        target.writestr("a", b"x" * 1000)
-    assert ONLY in refused(tmp_path / "other.zip", tmp_path / "folder")
-
-
-def test_passwords(tmp_path):
-    file = written(tmp_path / "secret.zip", {"a": b"x" * 1000})
-    data = bytearray(file.read_bytes())
-    for at in (data.index(b"PK\x03\x04") + 6, data.index(b"PK\x01\x02") + 8):
-        data[at] |= 1
-    file.write_bytes(data)
-    assert ONLY in refused(file, tmp_path / "folder")
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda held: held.pop("run/config.yaml"), "run/config.yaml: missing"),
-        (lambda held: held.pop("run/manifest.json"), "no manifest.json"),
-        (lambda held: held.update({"run/config.yaml": b"x"}), "config.yaml: changed after the run"),
-        (lambda held: held.update({"run/manifest.json": b"[" * 9999}), "manifest.json: "),
-        (lambda held: held.update({"run/manifest.json": b"{}"}), "format: allowed is a whole"),
-    ],
-)
-def test_archives_whose_run_is_broken(change, says, packed, tmp_path):
-    change(packed)
-    assert says in refused(rewritten(tmp_path / "hostile.zip", packed), tmp_path / "folder")
-
-
 def say(held: dict[str, bytes], **changes: object) -> None:
     """Changes what the archive's record says."""
     record = json.loads(held["outcast.json"]) | changes
@@ -253,25 +194,42 @@ def say(held: dict[str, bytes], **changes: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("write", "change", "says"),
     [
-        (lambda held: held.pop("outcast.json"), "no outcast.json"),
-        (lambda held: say(held, format=4), "by another version: format 4, this reads 1 to 3"),
-        (lambda held: say(held, format=0), "format: allowed is a whole number above 0"),
-        (lambda held: say(held, files={"../evil": "0" * 64}), "allowed is the name of a file"),
-        (lambda held: say(held, files={}), ": has not the hash that outcast.json says"),
-        (lambda held: say(held, captures="some"), "captures"),
-        (lambda held: say(held, more=1), "more"),
-        (lambda held: held.update({"run/captures/more.pcap": b""}), "more.pcap: has not the hash"),
-        *(
-            (lambda held, name=name: held.update({name: b"x"}), f"{name}: has not the hash")
-            for name in ("run/config.yaml", "README.txt", "run/captures/s1-eth1.out.pcap")
-        ),
+        (rewritten, lambda held: held.pop("run/config.yaml"), "run/config.yaml: missing"),
+        (rewritten, lambda held: held.pop("run/manifest.json"), "no manifest.json"),
+        (rewritten, lambda held: held.update({"run/config.yaml": b"x"}), "changed after the run"),
+        (rewritten, lambda held: held.update({"run/manifest.json": b"{}"}), "format: allowed is a"),
+        (rewritten, lambda held: held.update({"README.txt/a": b"x"}), "or one that is a file too"),
+        (written, lambda held: held.pop("outcast.json"), "no outcast.json"),
+        (written, lambda held: say(held, format=4), "format 4, this reads 1 to 3"),
+        (written, lambda held: say(held, files={"../evil": "0" * 64}), "the name of a file"),
+        (written, lambda held: say(held, files={}), ": has not the hash that outcast.json says"),
+        (written, lambda held: say(held, more=1), "more"),
+        (written, lambda held: held.update({"run/x.pcap": b""}), "x.pcap: has not the hash"),
+        (written, lambda held: held.update({"README.txt": b"x"}), "README.txt: has not the hash"),
     ],
 )
-def test_archives_that_are_not_as_their_record_says(change, says, packed, tmp_path):
+def test_archives_that_are_not_as_they_say(write, change, says, packed, tmp_path):
+    unpacked(rewritten(tmp_path / "by-hand.zip", packed), tmp_path / "whole")
     change(packed)
-    assert says in refused(written(tmp_path / "hostile.zip", packed), tmp_path / "folder")
+    assert says in refused(write(tmp_path / "hostile.zip", packed), tmp_path / "folder")
+
+
+@pytest.mark.parametrize("fault", ["twice", "lzma", "password"])
+def test_only_plain_members_are_unpacked(fault, tmp_path):
+    file = tmp_path / "a.zip"
+    method = zipfile.ZIP_LZMA if fault == "lzma" else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(file, "w", method) as target, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("a", "a" if fault == "twice" else "b"):
+            target.writestr(name, b"x" * 1000)
+    if fault == "password":
+        data = bytearray(file.read_bytes())
+        for at in (data.index(b"PK\x03\x04") + 6, data.index(b"PK\x01\x02") + 8):
+            data[at] |= 1
+        file.write_bytes(data)
+    assert "allowed are regular files, stored or deflated" in refused(file, tmp_path / "folder")
 
 
 @pytest.fixture(scope="module")
@@ -307,30 +265,4 @@ def test_damaged_archives_are_refused_or_whole(data, small, tmp_path_factory):
     else:
         assert files_below(inner) == whole
     assert sorted(path.name for path in folder.iterdir()) == ["in", "run.zip"]
-    shutil.rmtree(folder)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    members=st.dictionaries(
-        st.from_regex(r"[a-z]{1,8}(/[a-z0-9._-]*[a-z]){0,3}", fullmatch=True),
-        st.binary(max_size=300),
-        max_size=8,
-    ),
-    day=st.integers(4_000, 40_000),
-)
-def test_what_is_zipped_is_unpacked(members, day, tmp_path_factory):
-    names = set(members)
-    if any(
-        f"{name}/" in f"{other}/"[: len(name) + 1] for name in names for other in names - {name}
-    ):
-        return
-    folder = tmp_path_factory.mktemp("zip")
-    for name, order in (("a.zip", members), ("b.zip", dict(reversed(members.items())))):
-        zips.write(folder / name, order, 86_400 * day)
-    assert (folder / "a.zip").read_bytes() == (folder / "b.zip").read_bytes()
-    inner = folder / "in"
-    inner.mkdir()
-    zips.unpack(folder / "a.zip", inner)
-    assert files_below(inner) == members
     shutil.rmtree(folder)

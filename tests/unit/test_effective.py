@@ -1,7 +1,5 @@
 """Effective settings: their names in the manifest, and how the analysis reads them."""
 
-from dataclasses import replace
-
 from outcast.records.effective import (
     Effective,
     HostSettings,
@@ -77,20 +75,6 @@ def test_the_manifest_names_every_setting():
         ("min_rto_ns", 4_000_000),
         ("controller_framework", "ryu"),
     ]
-
-
-def test_what_a_run_did_not_have_is_left_out():
-    flat = replace(
-        RECORD,
-        arrivals_core=None,
-        routing=Routing("shortest", "OpenFlow13"),
-        mptcp_subflows={},
-        start=Start(0.1, "beforehand", None, 0.2),
-        min_rto_ns=None,
-    ).flat()
-    absent = {"arrivals_core", "routing.hash", "routing.hash_seed", "routing.split"}
-    assert not flat.keys() & {*absent, "mptcp.subflows", "traffic.notice_s"}
-    assert flat["min_rto_ns"] is None
 
 
 def test_the_analysis_reads_the_settings_again():

@@ -3,15 +3,11 @@
 import numpy as np
 import polars as pl
 import pytest
-from matplotlib.figure import Figure
 
-from outcast.analysis import analyze
 from outcast.records.run import Run
 from outcast.records.sender_tables import write_sender_table
-from outcast.records.summary import ChangeSummary
 from outcast.view import sender_series
-from outcast.view.figures import goodput, link, senders
-from outcast.view.figures.style import legend_below
+from outcast.view.figures import senders
 from tests.golden.run_directory import analysed_run, with_records
 from tests.unit import all_measured
 from tests.unit.all_measured import DURATION_NS
@@ -31,11 +27,6 @@ def sampled(run) -> None:
 def with_flows(run: Run, flows: int) -> Run:
     manifest = run.manifest.model_copy(update={"flows": run.manifest.flows[:flows]})
     return with_records(run, manifest=manifest)
-
-
-def legend(figure: Figure) -> list[str]:
-    legend_below(figure)
-    return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_captured_round_trips_go_before_sampled_ones(run, sampled):
@@ -105,47 +96,3 @@ def test_windows_are_exact_where_the_kernel_recorded_them(run, sampled):
     assert "from every acknowledgement" in figure.get_suptitle()
     lone, many = (np.asarray(line.get_ydata()) for line in figure.axes[0].lines)
     assert (set(many), lone[0], lone[-1]) == ({4}, 1, 11)
-
-
-def test_fairness_over_windows_and_the_changes(run):
-    change = ChangeSummary(t_s=0.03, flows=5, fair_after_s=None)
-    changed = run.summary.model_copy(update={"convergence": [change]})
-    figure = goodput.fairness_over_time(with_records(run, summary=changed))
-    (axes,) = figure.axes
-    table = pl.read_parquet(run.directory.path / "fairness.parquet")
-    drawn = np.asarray(axes.lines[0].get_ydata())
-    np.testing.assert_array_equal(drawn, table["jain"].to_numpy())
-    ends = np.asarray(axes.lines[0].get_xdata())
-    np.testing.assert_allclose(ends, table["t_end"].to_numpy() / 1e9)
-    assert legend(figure) == ["windows of 40ms", "all equal", "a flow joins or leaves"]
-    assert any(np.asarray(line.get_xdata()).tolist() == [0.03, 0.03] for line in axes.lines)
-
-
-def test_the_link_over_time_with_its_marks(run):
-    config = run.directory.config
-    config.write_text(config.read_text().replace("bin: 1ms", "bin: 2ms"))
-    analyze(run.directory)
-    figure = link.link_over_time(run)
-    bins = pl.read_parquet(run.directory.path / "bins.parquet")
-    busy = figure.axes[0].patches[0].get_data().values
-    assert busy.tolist() == pytest.approx((100 * bins["utilisation"]).to_list())
-    queue = [patch.get_data().values for patch in figure.axes[1].patches]
-    for drawn, name in zip(queue, ("queue_max_bytes", "queue_mean_bytes"), strict=True):
-        assert drawn.tolist() == pytest.approx((bins[name] / 1024).to_list())
-    (losses,) = figure.axes[2].patches
-    # Bins are of 2 ms.
-    drops = losses.get_data().values.tolist()
-    assert drops == pytest.approx((bins["dropped"] / 2).to_list())
-    assert sum(drops) > 0
-    # All of the picture is at the queue's times, a link's delay after the bins' arrivals.
-    queue_file = run.directory.path / "queue.parquet"
-    events = pl.read_parquet(queue_file)
-    events.with_columns(pl.col("t") + 4_000_000).write_parquet(queue_file)
-    figure = link.link_over_time(Run(run.directory))
-    later = figure.axes[2].patches[0].get_data().values.tolist()
-    assert later == pytest.approx([0, 0, *drops[:-2]])
-    pl.DataFrame({"t": [0, 40_000_000], "port": ["s1-eth1"] * 2, "marks": [3, 43]}).write_parquet(
-        run.directory.path / "ports.parquet"
-    )
-    figure = link.link_over_time(run)
-    assert figure.axes[2].patches[1].get_data().values.tolist() == [1]
