@@ -12,8 +12,8 @@ programs/           each program's files, and what its executions wrote
 samples/            sockets and queues over time, as the kernel's messages (outcast.records.samples)
 blackout.json       the ON periods of a synthetic blackout
 rates.json          the rates that traces gave to links, as they were read back
-whatif.json         what came of interventions (outcast.records.interventions)
-fate.json           from when on an outcome was decided (outcast.records.interventions)
+whatif.json         what came of interventions (outcast.uses.whatif.compared)
+fate.json           from when on an outcome was decided (outcast.uses.whatif.compared)
 trace/              events of the guest's kernel, and tables of them (outcast.records.trace)
 log.txt             the run's progress
 sources/            copies of the user's files that the run was made from, for the record only
@@ -49,7 +49,7 @@ from outcast.records.flows import (
     ProgramRecord,
     TrafficRecord,
 )
-from outcast.records.interventions import Decision, Interventions, Lost, WhatIf
+from outcast.records.interventions import Interventions, Lost
 from outcast.records.trace import (
     EVENTS_FILE,
     FOLDER,
@@ -246,17 +246,9 @@ class RunDirectory:
         """Reads which tables of events there are; None without any. Raises InputError."""
         return read_record(self.traced, Traced) if self.traced.exists() else None
 
-    def read_whatif(self) -> WhatIf | None:
-        """Reads what came of interventions; None without any. Raises InputError."""
-        return read_record(self.whatif, WhatIf) if self.whatif.exists() else None
-
     def read_lost(self) -> Lost:
         """Reads what links are to lose; nothing where nobody asks. Raises InputError."""
         return read_record(self.lost, Lost) if self.lost.exists() else Lost()
-
-    def read_decision(self) -> Decision | None:
-        """Reads when an outcome was decided; None if `fate` did not run. Raises InputError."""
-        return read_record(self.decision, Decision) if self.decision.exists() else None
 
     def read_rates(self) -> Rates:
         """Reads what traces set; nothing where there were none. Raises InputError."""

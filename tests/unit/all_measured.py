@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from outcast.records.interventions import Compared, Decision, Instant, WhatIf
 from outcast.records.port_summaries import CountedOfClass, ServiceClassSummary, SpreadSummary
 from outcast.records.run import Run
 from outcast.records.run_directory import write_record
 from outcast.records.summary import ProbeSummary
+from outcast.uses.whatif.compared import Compared, Decision, Instant, WhatIf
 from tests.golden.run_directory import analysed_run, with_records
 
 DURATION_NS = 80_000_000

@@ -13,17 +13,11 @@ from outcast.analysis import statistics
 from outcast.api import many
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import load
-from outcast.records.interventions import (
-    Decision,
-    Instant,
-    Interventions,
-    LostPacket,
-    NoiseFrom,
-    PacketFate,
-)
+from outcast.records.interventions import Interventions, LostPacket, NoiseFrom, PacketFate
 from outcast.sweep import store
 from outcast.uses.whatif import futures, outcome
 from outcast.uses.whatif import words as shown
+from outcast.uses.whatif.compared import Decision, Instant
 
 FLOWS = pl.DataFrame(
     {

@@ -14,14 +14,9 @@ from outcast.engines.guest import boot
 from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError, RunError
 from outcast.experiment import load
 from outcast.plan.make import make_plan
-from outcast.records.interventions import (
-    Compared,
-    Interventions,
-    Lost,
-    NoiseFrom,
-    PacketFate,
-)
+from outcast.records.interventions import Interventions, Lost, NoiseFrom, PacketFate
 from outcast.uses.whatif import compare, fates, losses
+from outcast.uses.whatif.compared import Compared
 
 FATE = PacketFate(
     packet=7,

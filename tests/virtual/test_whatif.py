@@ -15,6 +15,7 @@ from outcast.records import kept_captures
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.store import reduce
 from outcast.uses.whatif import fates
+from outcast.uses.whatif.compared import read_decision, read_whatif
 from outcast.uses.whatif.counterfactual import what_if
 
 SETTINGS = {
@@ -217,7 +218,7 @@ def test_futures_of_a_run(run, capfd):
     asked = ["fate", str(run.path), "--at", "10ms:50ms:20ms", "--outcome", "starved"]
     assert invoke([*asked, "--futures", "2"]) == 0
     assert "starved: " in capfd.readouterr().out
-    decision = run.directory.read_decision()
+    decision = read_decision(run.directory)
     assert [one.t_ns for one in decision.instants] == [10_000_000, 30_000_000]
     seeds = {seed for one in decision.instants for seed in one.seeds}
     assert len(seeds) == 4
@@ -232,7 +233,7 @@ def test_futures_of_a_run(run, capfd):
         invoke(["whatif", str(run.path), "--noise", f"30ms:{last.seeds[0]}", "-o", str(again)]) == 0
     )
     assert kept_captures.digests(RunDirectory(again)) in digests
-    record = RunDirectory(again).read_whatif()
+    record = read_whatif(RunDirectory(again))
     assert record.parts_ns >= 30_000_000
     # What is there is not made again, and another outcome can be asked of it.
     asked[-1] = "timeouts(0) > 1000"

@@ -8,18 +8,11 @@ import polars as pl
 
 from outcast.errors import RunError, UntrustedError
 from outcast.records import replay
-from outcast.records.interventions import (
-    Compared,
-    ComparedFlows,
-    Interventions,
-    LostPacket,
-    OtherFate,
-    PacketFate,
-    WhatIf,
-)
+from outcast.records.interventions import Interventions, LostPacket, PacketFate
 from outcast.records.replay import Explanation
 from outcast.records.run import Run
 from outcast.uses.whatif import elsewhere
+from outcast.uses.whatif.compared import Compared, ComparedFlows, OtherFate, WhatIf
 from outcast.uses.whatif.words import told
 from outcast.view.summary_words import main_ratio
 

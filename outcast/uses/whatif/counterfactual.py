@@ -13,12 +13,13 @@ from outcast import files
 from outcast.api import archives, runs
 from outcast.errors import ConfigError, UntrustedError
 from outcast.records import replay as comparing
-from outcast.records.interventions import Interventions, PacketFate, WhatIf
+from outcast.records.interventions import Interventions, PacketFate
 from outcast.records.run import Run as Record
 from outcast.records.run_directory import Manifest, RunDirectory, write_record
 from outcast.records.tables import write_table
 from outcast.units import MOST_SPAN_NS
 from outcast.uses.whatif import compare, fates, futures, losses
+from outcast.uses.whatif.compared import WhatIf, read_whatif
 from outcast.uses.whatif.fates import Asked
 
 
@@ -114,7 +115,7 @@ def what_if(
             on_analysed=lambda made: _compare(factual, made, changes, from_ns, str(source)),
         )
     made = runs.open_run(target)
-    record = made.directory.read_whatif()
+    record = read_whatif(made.directory)
     assert record is not None
     return Counterfactual(made, record)
 

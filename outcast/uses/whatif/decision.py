@@ -14,12 +14,13 @@ from outcast.api import many
 from outcast.api.progress import note
 from outcast.errors import ConfigError, InputError
 from outcast.records import kept_captures
-from outcast.records.interventions import Decision, Instant, Interventions, PacketFate
+from outcast.records.interventions import Interventions, PacketFate
 from outcast.records.run import Run as Record
 from outcast.records.run_directory import write_record
 from outcast.sweep.store import SweepDirectory
 from outcast.uses.whatif import compare, fates, futures
 from outcast.uses.whatif import outcome as outcomes
+from outcast.uses.whatif.compared import Decision, Instant
 from outcast.uses.whatif.futures import Future
 from outcast.uses.whatif.outcome import Outcome
 from outcast.view import figures, report

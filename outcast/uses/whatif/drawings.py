@@ -7,15 +7,15 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from outcast.records.interventions import WhatIf
 from outcast.records.run import Run
+from outcast.uses.whatif.compared import WhatIf, read_decision, read_whatif
 from outcast.view.figures.style import heading, log_scale, new
 from outcast.view.palette import GREY, run_colours, series_colour
 
 
 def what_if(run: Run) -> Figure | None:
     """Draws both runs over each other where one had an intervention, and how far that spread."""
-    record = run.directory.read_whatif()
+    record = read_whatif(run.directory)
     if record is None:
         return None
     figure = new((8, 5))
@@ -77,7 +77,7 @@ _SURE = (0.05, 0.95)
 
 def probability_over_time(run: Run) -> Figure | None:
     """Draws the probability of an outcome over the instant from which the noise is drawn again."""
-    decision = run.directory.read_decision()
+    decision = read_decision(run.directory)
     if decision is None:
         return None
     figure = new((8, 3))

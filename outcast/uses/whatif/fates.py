@@ -17,7 +17,13 @@ from outcast import handed_in
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan import ports
 from outcast.records import kept_captures
-from outcast.records.interventions import MOST_FATES, MOST_LOST, Fate, Interventions, PacketFate
+from outcast.records.interventions import (
+    MOST_FATES,
+    MOST_LOST,
+    Fate,
+    Interventions,
+    PacketFate,
+)
 from outcast.records.run import Run
 from outcast.records.run_directory import Manifest
 from outcast.units import format_time, parse_time_ns

@@ -10,10 +10,11 @@ from outcast.analysis import statistics
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import Experiment
 from outcast.experiment.noise import Throttled
-from outcast.records.interventions import Instant, Interventions, NoiseFrom
+from outcast.records.interventions import Interventions, NoiseFrom
 from outcast.records.run import Run
 from outcast.sweep.points import derived_seed
 from outcast.units import format_time, parse_time_ns
+from outcast.uses.whatif.compared import Instant
 
 SURE = 0.95
 """Above this probability an outcome is decided, and below one minus it its opposite is."""

@@ -3,9 +3,9 @@
 from functools import partial
 from pathlib import Path
 
-from outcast.records.interventions import ComparedFlows
 from outcast.records.run import Run
 from outcast.uses.whatif import words as terminal
+from outcast.uses.whatif.compared import ComparedFlows, read_decision, read_whatif
 from outcast.view.listings import MOST_ROWS
 from outcast.view.report import page
 from outcast.view.report.page import Table
@@ -15,8 +15,8 @@ _COMPARED = ("goodput", "drops", "timeouts")
 
 def section(run: Run) -> str:
     """The sections on the run's interventions, and on when an outcome of it was decided."""
-    changes, record = run.manifest.interventions, run.directory.read_whatif()
-    decision = run.directory.read_decision()
+    changes, record = run.manifest.interventions, read_whatif(run.directory)
+    decision = read_decision(run.directory)
     drawn = partial(page.drawn, run)
     made: dict[str, object] = {
         "drawn": drawn,

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from rich.table import Table
 
 from outcast.quantities import format_ratio
-from outcast.records.interventions import Compared, ComparedFlows, Decision, Interventions, WhatIf
+from outcast.records.interventions import Interventions
 from outcast.units import format_bps, format_time
+from outcast.uses.whatif.compared import Compared, ComparedFlows, Decision, WhatIf
 from outcast.view.listings import MOST_ROWS
 from outcast.view.terminal import forms
 
