@@ -45,7 +45,7 @@ CLAIMS = "claims"
 class Record(handed_in.Versioned):
     """outcast.json: what is in the archive.
 
-    `guest` is true only in archives of earlier versions; what they have of a guest is not used.
+    `guest` is true only in archives of earlier versions. The guest in them is not used.
     """
 
     format: int = 3
@@ -61,10 +61,9 @@ class Packed:
     """An archive that was written.
 
     Attributes:
-        path: the zip file.
-        files: how many files it holds.
+        files: the number of files in the zip file `path`.
         left_out: names of files in the run's directory that the run did not write.
-        notes: what whoever gets the archive should know, in sentences.
+        notes: sentences for the reader of the archive.
     """
 
     path: Path
@@ -94,7 +93,7 @@ def write(path: Path, directory: RunDirectory, captures: Captures) -> Packed:
 
 
 def put(path: Path, members: zips.Members, record: Record, date_s: float) -> int:
-    """Writes an archive; how many files it has.
+    """Writes an archive, and returns the number of its files.
 
     `date_s` is the time of all files, in seconds of Unix time. Raises as `zips.write`.
     """
@@ -107,7 +106,6 @@ def put(path: Path, members: zips.Members, record: Record, date_s: float) -> int
 
 
 def readme(title: str, sentences: Iterable[str], usage: str) -> bytes:
-    """README.txt of an archive."""
     text = textwrap.fill(" ".join(sentences), 90)
     return f"{title}\n\n{text}\n\n{_WITHOUT_OUTCAST}\n{usage}".encode()
 
@@ -137,7 +135,7 @@ def _on_analysis(directory: RunDirectory) -> list[str]:
 
 
 def on_replays(manifests: Iterable[Manifest], has_captures: bool) -> list[str]:
-    """Sentences on what a replay of these runs needs and can compare."""
+    """Sentences on the needs of a replay of these runs, and on what it can compare."""
     notes: dict[str, None] = {}
     for manifest in manifests:
         if not properties(manifest.engine).virtual_clock:
@@ -155,8 +153,8 @@ def unpack(path: Path, folder: Path) -> Record:
     The folder then has the run or the sweep, as RUN or SWEEP.
 
     Raises:
-        InputError: it is no archive of ours, is broken, is too large, or a file is missing, is
-            there without a hash or has another one.
+        InputError: it is not an archive of outcast, is broken or too large, or a file is missing,
+            has no hash or another one.
         OSError: a file cannot be written; the error names it.
     """
     zips.unpack(path, folder)
@@ -175,7 +173,7 @@ def unpack(path: Path, folder: Path) -> Record:
 
 @contextmanager
 def named_as(path: Path, folder: Path) -> Iterator[None]:
-    """Errors name an archive in place of its unpacked folder, which is gone when they are read."""
+    """Lets errors name an archive in place of its unpacked folder, which is soon gone."""
     try:
         yield
     except OutcastError as error:

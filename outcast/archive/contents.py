@@ -1,4 +1,4 @@
-"""Says which files of a run's directory go into an archive."""
+"""Chooses the files of a run's directory for an archive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Contents:
-    """What of a run goes into an archive; the manifest has the hashes of these files.
+    """The files of a run in an archive, by their hashes in the manifest.
 
     `left_out` names files in the folder that the run did not write.
     """
@@ -36,7 +36,6 @@ class Contents:
 
     @property
     def manifest_text(self) -> bytes:
-        """The manifest as its file has it."""
         newest = Manifest.model_fields["format"].default
         written = self.manifest.model_copy(update={"format": newest})
         return f"{written.model_dump_json(indent=1)}\n".encode()
@@ -47,7 +46,7 @@ def collect(
     captures: Captures,
     is_left_out: Callable[[str], bool] = lambda name: False,
 ) -> Contents:
-    """Chooses the files of a finished run, without those of whose name `is_left_out` is true.
+    """Chooses the files of a finished run whose name is not left out.
 
     Tables, figures and pages may be newer than the run, because other verbs make them again. Any
     other file has to be as the run left it.
@@ -72,9 +71,9 @@ def collect(
 
 
 def require_unchanged(directory: RunDirectory) -> kept_captures.Differences:
-    """What differs from a run's manifest. Raises InputError if what it wrote changed or is missing.
+    """The differences from a run's manifest, only in tables, figures and pages.
 
-    Tables, figures and pages may have changed, because other verbs make them again.
+    Raises InputError if any other file was changed or is missing.
     """
     differences = kept_captures.differences(directory, directory.read_manifest())
     for names, what in (
@@ -89,20 +88,20 @@ def require_unchanged(directory: RunDirectory) -> kept_captures.Differences:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first of these names, and how many more there are."""
+    """The first of these names, and the number of the others."""
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def _is_derived(name: str) -> bool:
-    """Whether a file is computed from what the run wrote."""
+    """Whether verbs compute the file from the run's other files."""
     if name.startswith(f"{trace.FOLDER}/"):
         return name.endswith((".parquet", ".json"))
     return "/" not in name and (name == "summary.json" or name.endswith(_DERIVED))
 
 
 def _without_captures(directory: RunDirectory, manifest: Manifest) -> Manifest:
-    """The manifest with hashes of the captures as they were written, and without the captures."""
+    """The manifest without captures, but with their hashes as they were written."""
     records = [
         record.model_copy(update={"file": record.file.removesuffix(kept_captures.COMPRESSED)})
         for record in manifest.captures

@@ -1,4 +1,4 @@
-"""Zip files: written the same to the byte every time, and unpacked though others made them."""
+"""Writes zip files that are equal to the byte every time, and unpacks those of strangers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MOST_LIST_BYTES = 64 << 20
 MOST_BYTES = 16 << 30
 """The limit for all files of an archive together."""
 MOST_EXPANSION = 200
-"""A file may expand to so many times the size of its archive. Captures compress to a tenth."""
+"""The limit for all files over the size of the archive. Captures compress to a tenth."""
 ALWAYS_BYTES = 64 << 20
-"""A small archive may expand to so much in any case."""
+"""A small archive may always expand to this."""
 LONGEST_NAME = 255
 """In bytes; no file system takes more (limits.h, NAME_MAX)."""
 
@@ -39,17 +39,17 @@ _REFUSALS = (
 """zipfile raises these for a broken file."""
 
 Members = Mapping[str, Path | bytes]
-"""Contents, or the files that have them, by their names in an archive."""
+"""Contents, or files with the contents, by their names in an archive."""
 
 
 def write(path: Path, members: Members, date_s: float, most_bytes: int | None = None) -> int:
-    """Writes a zip file, whole or not at all; how many files it has.
+    """Writes a zip file, whole or not at all, and returns the number of its files.
 
     The same members and day give the same bytes with the same zlib. The time of every member is
     noon, so that the day is right in most zones. `most_bytes` is the limit for its size.
 
     Raises:
-        InputError: a file has a name that no archive can have, or they are too many or too large.
+        InputError: a file's name is not allowed, or the files are too many or too large.
         OSError: a file cannot be read or the zip file not be written; the error names the file.
     """
     date = time.gmtime(max(date_s, _FIRST_S))[:3]
@@ -69,7 +69,7 @@ def write(path: Path, members: Members, date_s: float, most_bytes: int | None = 
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: tuple[int, ...]) -> None:
-    """Adds a member, a program if its file is one."""
+    """Adds a member; a file that can be executed stays so."""
     info = zipfile.ZipInfo(name, (date[0], date[1], date[2], 12, 0, 0))
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = _UNIX
@@ -84,10 +84,7 @@ def _add(archive: zipfile.ZipFile, name: str, content: Path | bytes, date: tuple
 
 
 class _Bounded(BufferedReader):
-    """A file that is not read in huge pieces.
-
-    zipfile reads the list of files in one piece, whose size the zip file itself says.
-    """
+    """A file that limits one read, because zipfile reads the list of files in one piece."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or not 0 <= size <= MOST_LIST_BYTES:
@@ -105,8 +102,8 @@ def unpack(path: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
     first one is made, and by `most_bytes` together.
 
     Raises:
-        InputError: the file cannot be read, is no zip file, is broken, or holds anything else than
-            regular files with plain names, a name twice, or too much.
+        InputError: the file cannot be read, is not a whole zip file, holds too much, a name twice,
+            or anything but regular files with plain names.
         OSError: a file cannot be written; the error names it.
     """
     try:
@@ -132,9 +129,9 @@ def unpack(path: Path, folder: Path, most_bytes: int = MOST_BYTES) -> None:
 def _allowed(
     archive: zipfile.ZipFile, archive_bytes: int, most_bytes: int
 ) -> Iterator[zipfile.ZipInfo]:
-    """The files of a zip file; these make their own folders.
+    """The files of a zip file, without folders.
 
-    Raises InputError, before the first file, if one is not allowed or they are too much.
+    Raises InputError, before the first file, if one is not allowed or they are too many or large.
     """
     infos = archive.infolist()
     most = min(most_bytes, max(ALWAYS_BYTES, MOST_EXPANSION * archive_bytes))

@@ -1,8 +1,7 @@
 """The manifest of joined captures: the folder that `outcast join ... -o DIR` writes.
 
-The folder has the tables, the summary and the pictures of a run that captures give. It
-has no config.yaml, plan.json or counters.json, because the configuration is not known and no
-counter was read.
+The folder has the tables, summary and pictures that captures give. It has no config.yaml, plan.json
+or counters.json, because the configuration is unknown and no counter was read.
 
 ```
 manifest.json       this module's CapturesManifest
@@ -49,7 +48,7 @@ class CapturedFile(handed_in.Record):
 class CapturedPort(handed_in.Record):
     port: str
     direction: Literal["in", "out", "any"]
-    """What the user said that it holds; `any` leaves it to the join."""
+    """The packets in it by the user's words; `any` leaves it to the join."""
     file: CapturedFile
 
 
@@ -69,11 +68,10 @@ class ClockEstimate(handed_in.Record):
     """How far a capture's clock is from the common one, which is that of the reference capture.
 
     Attributes:
-        offset_ns: what was added to its stamps, at its first packet; 0 if nothing contradicted
-            them.
-        low_ns, high_ns: the bounds of the offset that the packets leave; None if there is none.
-        drift_ppm: by how much it runs slow, in millionths; 0 if nothing contradicted it.
-        drift_low_ppm, drift_high_ppm: its bounds; None if there is none.
+        offset_ns: was added to its stamps, at its first packet; 0 if nothing contradicted them.
+        low_ns, high_ns: the bounds of the offset by the packets; None without a bound.
+        drift_ppm: how slow it runs, in millionths; 0 if nothing contradicted it.
+        drift_low_ppm, drift_high_ppm: its bounds; None without a bound.
     """
 
     port: str
@@ -116,22 +114,20 @@ class CapturesManifest(handed_in.Versioned):
     traffic: TrafficRecord
     """From the first packet with payload to the last one."""
     flows: list[FlowRecord]
-    """Every flow of TCP or UDP that carries data; the direction of its acknowledgements, or of its
-    requests, is none. Mice are left out."""
+    """Every flow of TCP or UDP that carries data; a direction of acknowledgements or requests does
+    not. Mice are left out."""
     bottlenecks: list[BottleneckRecord]
     """Every output, the one with the most drops first."""
     clocks: list[ClockEstimate] = Field(default_factory=list)
     estimates: list[QueueEstimate] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
-    """What the join remarked."""
     bin_ns: int
-    """The width of the bins over time."""
     files: dict[handed_in.FileName, str] = Field(default_factory=dict)
     """SHA-256 of every file in the folder."""
 
     tells_senders: ClassVar[bool] = False
     has_all_outputs: ClassVar[bool] = True
-    # What only runs have. The analysis and the views ask for it without knowing which they read.
+    # Only runs have these. The analysis and the views read them without a difference.
     engine: ClassVar[EngineName | None] = None
     interventions: ClassVar[Interventions | None] = None
     distrust: ClassVar[list[str]] = []
@@ -180,7 +176,7 @@ def read_manifest(directory: RunDirectory) -> AnyManifest:
 
 
 def find(directory: RunDirectory, file: CapturedFile, *, hashed: bool = True) -> Path:
-    """Returns where a capture is: in the folder's `captures/`, or where it was when joined.
+    """The place of a capture: in the folder's `captures/`, or where it was when joined.
 
     With `hashed` its whole content is compared, otherwise only the size.
 
@@ -199,7 +195,7 @@ def find(directory: RunDirectory, file: CapturedFile, *, hashed: bool = True) ->
             raise InputError(f"{place}: cannot be read: {handed_in.reason(error)}") from None
     if there:
         raise InputError(
-            f"{there[0]}: has another content than when it was joined; join it anew, or put the "
+            f"{there[0]}: has another content than when it was joined; join it again, or put the "
             f"old one into {directory.captures}/"
         )
     raise InputError(f"{origin}: is not there any more; put it back, or into {directory.captures}/")

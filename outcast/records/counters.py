@@ -1,4 +1,4 @@
-"""What was read back of a run: counters.json, and rates.json with the rates of traces."""
+"""The kernel's counters of a run in counters.json, and the rates of traces in rates.json."""
 
 from __future__ import annotations
 

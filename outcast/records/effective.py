@@ -1,8 +1,7 @@
 """The settings in effect during a run, as the kernel and the programs showed them.
 
 The inner program collects them when the run has ended. manifest.json holds them as one flat object
-that maps a setting to its value. The analysis computes with a few of them. It reads them here,
-because then no other module has to know their names.
+that maps a setting to its value. Only this module knows the names of the settings.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ OTHER_CODE_POINTS = "all others"
 
 
 def _named(settings: Mapping[str, Mapping[str, Any]], end: str = "") -> dict[str, Any]:
-    """Settings by names that begin with their host's, and with nothing where they are of all."""
+    """Settings with their host's name before theirs; the empty name stands for all hosts."""
     return {
         f"{host}.{name}{end}" if host else f"{name}{end}": value
         for host, values in settings.items()
@@ -31,11 +30,10 @@ class HostSettings:
     """TCP's settings at the hosts.
 
     Attributes:
-        route_min_rto_ms: the minimum RTO of the hosts' routes. The empty name holds that of the
-            configuration's `transport`; a host's name holds one that differs from it.
-        route_metrics: further metrics of these routes that were set, by ip-route(8)'s names.
+        route_min_rto_ms: the minimum RTO of routes, by host; the empty name stands for all others.
+        route_metrics: further metrics of these routes, by ip-route(8)'s names.
         sysctls: values that were set at every host, by their names with dots.
-        own_sysctls: by host, the values that differ there, because a group of flows asks for them.
+        own_sysctls: by host, the values that differ there for a group of flows.
         recorded_sysctls: values that influence TCP and that the run did not change.
     """
 
@@ -66,10 +64,8 @@ class QueueSettings:
     Attributes:
         bottleneck: the settings of the studied port. Their names depend on the kind of queue.
         ports: each item names the ports that share settings, and holds these settings.
-        interrupts_ns: the least and the most time after which every host gets what arrived; None
-            where hosts get each packet at once.
-        interrupts_per_second: the hosts whose cards count from their last interrupt, by the most
-            interrupts in a second.
+        interrupts_ns: the least and the most delay of arrivals at hosts; None without delay.
+        interrupts_per_second: hosts by the most interrupts of their cards in a second.
     """
 
     bottleneck: Mapping[str, Any]
@@ -179,7 +175,7 @@ class AppliedChange:
     Attributes:
         event: the event's place in the configuration's `events`.
         at_ns: when it was planned, after the traffic's start.
-        applied_ns: when the kernel had made it; None where all flows had ended before its time.
+        applied_ns: when the kernel had made it; None if all flows had ended before.
         node, neighbour: the direction of the link: the node that sends, and the one that receives.
         what: `rate_bps`, `delay_ns`, `limit_bytes`, `limit_packets`; `loss_ppm`, `burst_loss_ppm`,
             `late_ppm`, `duplicate_ppm`, the share of the packets; `policer_bps`; or `up`, 0 or 1.
@@ -204,13 +200,13 @@ class Effective:
     Attributes:
         arrivals_core: the core that processes all arrivals; None if the machine has one core.
         mtus: interfaces by the largest packet that they take, where links differ from the usual.
-        mptcp_subflows: by host, how many subflows a connection there can have.
-        workloads: facts on the generated flows; keys are whole setting names.
-        load: shares of the CPU; keys are whole setting names. It is empty under virtual time.
+        mptcp_subflows: by host, the most subflows of a connection there.
+        workloads, load: facts on the generated flows, and shares of the CPU (none under virtual
+            time); keys are whole setting names.
         min_rto_ns: the smallest minimum RTO, rounded up to the kernel's tick; None if the kernel
             does not show its tick.
-        instants_ns: by what began then, fixed instants of virtual time, in nanoseconds since boot.
-        modules: by module of the user's that was loaded, its parameters as the kernel showed them.
+        instants_ns: fixed instants of virtual time since boot, by what began then.
+        modules: the parameters of the user's kernel modules, as the kernel showed them.
     """
 
     hosts: HostSettings
@@ -256,27 +252,25 @@ def _given(prefix: str, part: Routing | Start | Sampling) -> dict[str, Any]:
 
 
 def sampling_of(flat: Mapping[str, Any]) -> Sampling | None:
-    """Returns how a run was sampled, from its manifest's settings; None if it was not."""
+    """The sampling of a run, from its manifest's settings; None without samples."""
     if not flat.get(f"{_SAMPLES}every_ns"):
         return None
     return Sampling(**{name: flat[f"{_SAMPLES}{name}"] for name in Sampling.__dataclass_fields__})
 
 
 def min_rto_ns_of(flat: Mapping[str, Any]) -> int | None:
-    """Returns a run's smallest minimum RTO, from its manifest's settings; None if unknown."""
     return flat.get(_MIN_RTO) or None
 
 
 def port_setting(flat: Mapping[str, Any], port: str, name: str) -> Any:
-    """Returns one setting of a port's qdiscs, from its manifest's settings; None if unknown."""
     group = _group_of(flat, port)
     return None if group is None else flat.get(f"{group}.{name}")
 
 
 def service_classes_of(flat: Mapping[str, Any], port: str) -> dict[str, tuple[int, ...] | None]:
-    """Returns the code points of a port's classes of service by name, in the kernel's order.
+    """The code points of a port's classes of service by name, in the kernel's order.
 
-    None stands for all other code points. There are no classes where the queue has none.
+    None stands for all other code points.
     """
     start, end = f"{_group_of(flat, port)}.", " dscp"
     return {
@@ -289,6 +283,6 @@ def service_classes_of(flat: Mapping[str, Any], port: str) -> dict[str, tuple[in
 
 
 def _group_of(flat: Mapping[str, Any], port: str) -> str | None:
-    """Returns the key that names the ports whose settings are those of this one."""
+    """The key of the ports that share this port's settings."""
     groups = (key for key, value in flat.items() if re.fullmatch(r"ports\.\d+", key) and value)
     return next((group for group in groups if port in flat[group].split()), None)

@@ -1,4 +1,4 @@
-"""The files that a run has kept: what differs from their hashes, and where two captures part."""
+"""The files that a run has kept: which differ from their hashes, and where two captures part."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def not_kept(directory: RunDirectory, manifest: Manifest) -> list[str]:
 
 
 def digests(directory: RunDirectory, manifest: Manifest | None = None) -> dict[str, str]:
-    """Returns the SHA-256 of every capture as it was written, compressed and removed ones too.
+    """The SHA-256 of every capture as it was written, also if it is compressed or removed now.
 
     Raises InputError if this is not the directory of a finished run.
     """
@@ -65,7 +65,6 @@ def digest(path: Path) -> str:
 
 
 def is_kept(path: Path) -> bool:
-    """Whether a capture is there, compressed or not."""
     return path.exists() or path.with_name(path.name + COMPRESSED).exists()
 
 
@@ -82,7 +81,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 class Packet(NamedTuple):
-    """A packet of a capture: its time, its length on the link, and what was kept of it."""
+    """A packet of a capture: its time, its length on the link, and its captured bytes."""
 
     at_ns: int
     frame_bytes: int
@@ -129,7 +128,7 @@ def _packets(stream: BinaryIO, path: Path) -> Iterator[Packet]:
 
     Foreign captures are read by outcast.analysis.capture.pcap.
 
-    Raises InputError: the file is no such capture, or is cut off.
+    Raises InputError: the file is another one, or is cut off.
     """
     header = _read(stream, _PCAP_HEADER_BYTES, path)
     if header[:4] != _MAGIC:
@@ -143,7 +142,7 @@ def _packets(stream: BinaryIO, path: Path) -> Iterator[Packet]:
 
 
 def _read(stream: BinaryIO, size: int, path: Path) -> bytes:
-    """Reads this number of bytes, or fewer at the end of the file. Raises InputError."""
+    """Reads `size` bytes, or fewer at the end of the file. Raises InputError."""
     parts = []
     try:
         while size and (part := stream.read(size)):

@@ -243,15 +243,12 @@ class RunDirectory:
         return read_record(self.trace_formats, Formats, "the run recorded no events")
 
     def read_traced(self) -> Traced | None:
-        """Reads which tables of events there are; None without any. Raises InputError."""
         return read_record(self.traced, Traced) if self.traced.exists() else None
 
     def read_lost(self) -> Lost:
-        """Reads what links are to lose; nothing where nobody asks. Raises InputError."""
         return read_record(self.lost, Lost) if self.lost.exists() else Lost()
 
     def read_rates(self) -> Rates:
-        """Reads what traces set; nothing where there were none. Raises InputError."""
         return read_record(self.rates, Rates) if self.rates.exists() else Rates()
 
     def write_rates(self, rates: Rates) -> None:

@@ -79,7 +79,7 @@ class SamplesWriter:
 
 @dataclass(frozen=True)
 class SamplesFile:
-    """A file of samples, read whole.
+    """A whole file of samples.
 
     Attributes:
         every_ns: the requested time between samples.

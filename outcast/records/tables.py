@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import polars as pl
 from polars.io.plugins import register_io_source
@@ -22,22 +23,27 @@ from outcast.errors import InputError
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:
     """Writes CSV if the name ends in .csv, else Parquet. Raises InputError if it cannot."""
+    with _writing(path) as stream:
+        if path.suffix == ".csv":
+            without_formulas(frame).write_csv(stream)
+        else:
+            frame.write_parquet(stream, compression="snappy", statistics=True)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[BinaryIO]:
     try:
         with files.writing(path) as stream:
-            if path.suffix == ".csv":
-                without_formulas(frame).write_csv(stream)
-            else:
-                frame.write_parquet(stream, compression="snappy", statistics=True)
+            yield stream
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 BLOCK_ROWS = 1 << 21
-"""A longer table is written in blocks, so that memory does not have to hold all of it."""
-
+"""Rows of a block of a long table, so that memory does not have to hold all of it."""
 
 PART_ROWS = 200_000
-"""This number of rows of a table wait in memory for more, before they become a part."""
+"""Rows that wait in memory before they become a part."""
 
 
 class PartsWriter:
@@ -76,11 +82,8 @@ class PartsWriter:
                 pl.concat(self._waiting).lazy(),
             ]
         )
-        try:
-            with files.writing(self._path) as stream:
-                whole.sink_parquet(stream, compression="snappy", metadata=self._about)
-        except OSError as error:
-            raise InputError(f"{self._path}: cannot be written: {error.strerror}") from None
+        with _writing(self._path) as stream:
+            whole.sink_parquet(stream, compression="snappy", metadata=self._about)
         return self._rows
 
 
@@ -91,18 +94,15 @@ def write_blocks(path: Path, height: int, block: Callable[[slice], pl.DataFrame]
     """
     starts = range(0, max(height, 1), BLOCK_ROWS)
     blocks = (block(slice(first, min(first + BLOCK_ROWS, height))) for first in starts)
-    try:
-        with files.writing(path) as stream:
-            if path.suffix == ".csv":
-                for number, frame in enumerate(blocks):
-                    without_formulas(frame).write_csv(stream, include_header=number == 0)
-                return
-            source = register_io_source(
-                lambda *_: blocks, schema=block(slice(0, 0)).schema, is_pure=False
-            )
-            source.sink_parquet(stream, compression="snappy", statistics=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    with _writing(path) as stream:
+        if path.suffix == ".csv":
+            for number, frame in enumerate(blocks):
+                without_formulas(frame).write_csv(stream, include_header=number == 0)
+            return
+        source = register_io_source(
+            lambda *_: blocks, schema=block(slice(0, 0)).schema, is_pure=False
+        )
+        source.sink_parquet(stream, compression="snappy", statistics=True)
 
 
 def read_table(path: Path) -> pl.DataFrame:
@@ -130,7 +130,7 @@ def scan_table(path: Path) -> pl.LazyFrame:
 
 @contextmanager
 def refusing(what: str, remedy: str = "") -> Iterator[None]:
-    """Turns errors from a table into InputError: it may be broken, or lack a column."""
+    """Turns errors from a broken table, or from a missing column, into InputError."""
     try:
         yield
     except FileNotFoundError as error:
@@ -141,14 +141,14 @@ def refusing(what: str, remedy: str = "") -> Iterator[None]:
 
 
 _OF_POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-"""A panic is no Exception."""
+"""A panic of polars is a BaseException."""
 
 
 _FORMULA = re.compile(r"(^|[;\t\r\n])(?=[=+\-@\t\r\n＝＋－＠])")
-"""A cell that a spreadsheet executes may begin there (OWASP, CSV Injection).
+"""Places where a cell can begin that a spreadsheet executes (OWASP, CSV Injection).
 
-Students wrote some of the texts, and whoever made a capture. Some spreadsheets read semicolons,
-tabs and line ends as the ends of cells, whatever is quoted.
+Strangers wrote some of the texts. Some spreadsheets end a cell at semicolons, tabs and line ends,
+also within quotes.
 """
 
 
@@ -161,7 +161,6 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
 
 
 def without_formulas(frame: pl.DataFrame) -> pl.DataFrame:
-    """The table with texts that cannot become a formula."""
     changed = []
     for column in frame.iter_columns():
         if column.dtype in (pl.String, pl.Categorical, pl.Enum):

@@ -76,7 +76,7 @@ def execute(
                 pictures.get_ready()
                 on_event = _importing(on_event)
             wall_s = dict(engine.run(directory, partial.entry, on_event))
-            # Nothing reads the copy of the file that the network was made from.
+            # For the record only: nothing reads the copy of the topology's file.
             if (origin := getattr(resolved.topology, "origin", None)) is not None:
                 _keep_source(directory, origin.name, origin.content)
             figures, distrust = _evaluate(directory, wall_s, on_event, pictures, on_analysed)
@@ -88,11 +88,10 @@ def execute(
 
 
 def _with_own_traces(directory: RunDirectory, experiment: Experiment) -> Experiment:
-    """The experiment with the run's own copies of its rate traces, by paths within the run.
+    """The experiment with paths of the run's own copies of its rate traces.
 
-    The plan has the rates, so nothing but another run of this configuration reads the copies.
-
-    Raises ConfigError: a file cannot be read.
+    The copies are for another run of this configuration, because the plan has the rates. Raises
+    ConfigError: a file cannot be read.
     """
     overrides = list(experiment.links.overrides)
     for number, override in enumerate(overrides):
@@ -116,7 +115,7 @@ def _with_own_traces(directory: RunDirectory, experiment: Experiment) -> Experim
 def _with_own_files(
     planned: Planned, engine: Engine, directory: RunDirectory
 ) -> tuple[Experiment, Plan]:
-    """What the engine runs, where programs and modules name copies in the run directory."""
+    """The engine's experiment and plan, whose programs and modules are copies in the directory."""
     resolved, plan = planned.by(engine.name)
     resolved = program_files.take_files(resolved, directory)
     plan = replace(plan, programs=with_files(plan.programs, resolved))
@@ -124,7 +123,6 @@ def _with_own_files(
 
 
 def _keep_source(directory: RunDirectory, name: str, content: bytes) -> None:
-    """Keeps a copy of a user's file in the run."""
     directory.sources.mkdir(exist_ok=True)
     with files.writing(directory.sources / name) as stream:
         stream.write(content)
@@ -161,7 +159,7 @@ def execute_command(
 
 
 class _Pictures(contextlib.ExitStack):
-    """Processes that draw the figures, if any are wanted. They end with the `with` block."""
+    """The processes that draw the figures, if these are wanted. They end with the `with` block."""
 
     def __init__(self, directory: RunDirectory, entry: ledger.Entry, draw: bool) -> None:
         super().__init__()
@@ -171,21 +169,19 @@ class _Pictures(contextlib.ExitStack):
         self.draw = draw
 
     def get_ready(self) -> None:
-        """Starts the processes, unless they are there."""
+        """Starts the processes, unless they run already."""
         if self.draw and self._drawing is None:
             self._drawing = self.enter_context(drawing.Drawing(self._directory))
             self._entry.note_process(self._drawing.pid)
 
     def write(self) -> list[Path]:
-        """Draws the figures and writes the report. Returns their paths. Raises as Drawing.draw."""
         return [] if self._drawing is None else self._drawing.draw()
 
 
 def _importing(on_event: OnEvent) -> OnEvent:
-    """`on_event`, which also imports what `_evaluate` needs while the guest sets up its network.
+    """`on_event` that also imports the analysis while the guest sets up its network.
 
-    The guest keeps one core busy for seconds then. In real time any other work would disturb the
-    run.
+    Then the guest keeps one core busy for seconds. In real time, other work would disturb the run.
     """
 
     def take(event: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The place of a result: it appears there whole, or what a failed run left is kept beside it."""
+"""The place of a result: it appears there whole, or a failed run's files are kept beside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outcast.errors import ConfigError, OutcastError, RunError, with_folder
 
 _ALLOWED = "allowed is a new or empty folder of yours"
 _LONGEST_NAME, _LONGEST_PATH = 230, 3800
-"""In bytes: less than file systems take, because a run has longer names beside it and in it."""
+"""In bytes; below the file systems' limits, because names beside and in a run are longer."""
 
 
 class TakenError(ConfigError):
@@ -26,8 +26,6 @@ class TakenError(ConfigError):
 
 @dataclass(frozen=True)
 class Partial:
-    """A folder that is not complete yet, and its entry in the ledger."""
-
     path: Path
     entry: ledger.Entry
 
@@ -36,8 +34,8 @@ class Partial:
 def unfinished(target: Path, tell: Callable[[str], None] = lambda text: None) -> Iterator[Partial]:
     """A folder beside `target` that is renamed to it when the block ends well.
 
-    No second run begins while it is there. `tell` gets a line if killed runs had left something,
-    which is removed.
+    No second run begins while it is there. What killed runs had left is removed, and `tell` gets a
+    line about it.
 
     Raises:
         ConfigError: `target` holds something, another run has the place, or it cannot be made.
@@ -67,7 +65,7 @@ def unfinished(target: Path, tell: Callable[[str], None] = lambda text: None) ->
 
 
 def _made(target: Path) -> Path:
-    """Makes the run's folder, which has this name until it is complete."""
+    """Makes the folder under the name that it has until it is complete."""
     folder, name = Path(os.path.abspath(target.parent)), f".{target.name}."
     path = folder / f"{name}{os.getpid()}.partial"
     try:
@@ -90,9 +88,9 @@ def _taken(target: Path, folder: Path) -> TakenError:
 
 
 def _keep_failed(path: Path, target: Path, error: Exception) -> None:
-    """Keeps what a failed run has written, and adds its folder to the error.
+    """Keeps a failed run's files, and adds their folder to the error.
 
-    Raises RunError: in place of an OSError, as one line that names the file; or its disk is full.
+    Raises RunError: in place of an OSError, as one line that names the file; or the disk is full.
     """
     is_full, full = path.exists() and files.is_full(path), os.strerror(errno.ENOSPC)
     kept = _set_aside(path, target) if (path / "log.txt").exists() else None
@@ -114,7 +112,7 @@ def _keep_failed(path: Path, target: Path, error: Exception) -> None:
 
 
 def _set_aside(path: Path, target: Path) -> Path:
-    """Renames an unfinished folder to `target`.failed, or to the next such name that is free."""
+    """Renames an unfinished folder to `target`.failed, or to the next free name of this kind."""
     files.hand_over(path)
     endings = itertools.chain(("",), (f"-{number}" for number in itertools.count(2)))
     names = (target.with_name(f"{target.name}.failed{ending}") for ending in endings)
@@ -122,10 +120,7 @@ def _set_aside(path: Path, target: Path) -> Path:
 
 
 def require_free(target: Path) -> None:
-    """Raises ConfigError where a run could not put its result here in the end.
-
-    Allowed is a new path, or an empty folder.
-    """
+    """Raises ConfigError unless this is a new path or an empty folder."""
     if target.name in ("", ".."):
         raise ConfigError(f"{target}: does not end with a name; {_ALLOWED}")
     try:
