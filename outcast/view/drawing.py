@@ -40,7 +40,7 @@ _LARGE_BYTES = 64 << 20
 
 
 class Drawing:
-    """A process that draws one run; used in a `with`, which ends it, as our own end does.
+    """A process that draws one run. It ends with a `with` block, or with this process.
 
     `pid` is also the number of the group of all processes that draw.
     """
@@ -49,12 +49,12 @@ class Drawing:
         """Starts the process, which gets ready to draw. Raises OSError: it cannot be started."""
         # A process with threads must not fork, and numpy's algebra starts some.
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        # The user's choice is for windows. A name that matplotlib does not know would stop it.
+        # The user's backend may be one for windows, or one that matplotlib does not know.
         environment["MPLBACKEND"] = "agg"
         leave_working_folder(environment)
         self._directory = directory
         self._longest_s = longest_s
-        # A pipe that nobody empties would stop whoever writes much.
+        # A pipe that nobody empties would stop a process that writes much.
         self._stderr = os.memfd_create("figures")
         self._popen = subprocess.Popen(
             [*python_module(__name__), str(directory.path), str(os.getpid())],
@@ -62,7 +62,7 @@ class Drawing:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             env=environment,
-            # Only we get Ctrl-C, and we end it then.
+            # Ctrl-C reaches only this process, which then ends the other.
             start_new_session=True,
         )
         self.pid = self._popen.pid
@@ -95,10 +95,10 @@ class Drawing:
         return [self._directory.path / name for name in reply["files"]]
 
     def close(self) -> None:
-        """Ends the processes, so that none of them writes any more."""
+        """Ends the processes, so that none writes any more."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        # A process that waits for a disk ends later. What the run has measured counts all the same.
+        # A process that waits for a disk ends later. The run's result counts without it.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(_END_S)
         for stream in (self._popen.stdin, self._popen.stdout):
@@ -110,8 +110,8 @@ class Drawing:
 
 def _draw(directory: RunDirectory) -> dict[str, object]:
     """Waits for a line on standard input, draws, and returns the names of the files."""
-    # The processes of the pool share what is imported here. It has no threads, as polars has,
-    # because what another thread has locked stays locked in a copy (fork(2)).
+    # The processes of the pool share these imports, which have no threads. polars has some, and a
+    # lock of another thread stays locked in a copy of the process (fork(2)).
     import matplotlib.backends.backend_agg
     import matplotlib.figure
 

@@ -29,8 +29,8 @@ class Listing:
     """A table of written values, with remarks below it.
 
     Attributes:
-        marked: the rows to bring out.
-        total: how many rows there are, with those that are left out.
+        marked: the rows that stand out.
+        total: the number of rows, with those that are left out.
     """
 
     title: str
@@ -41,7 +41,7 @@ class Listing:
     total: int = 0
 
     def cut(self, most: int) -> Listing:
-        """The table with no more rows than that; the last one says how many are left out."""
+        """The table with at most this many rows; the last one counts those left out."""
         if self.total <= most:
             return self
         kept, width = self.rows[: most - 1], len(self.columns) - 1
@@ -50,7 +50,6 @@ class Listing:
 
     @property
     def head_lines(self) -> int:
-        """How many lines the heads take."""
         return max(column.head.count("\n") for column in self.columns) + 1
 
 
@@ -65,7 +64,7 @@ def _listing(
     marked: Callable[[Mapping[str, Any]], bool] = lambda _row: False,
     named: str = "",
 ) -> Listing | None:
-    """A table of rows of a level; None without rows. `named` is what a group is called."""
+    """A table of rows of a level; None without rows. `named` is the head over groups."""
     all_rows = [*rows]
     if not all_rows:
         return None
@@ -122,7 +121,10 @@ def groups(run: Run, screen: str) -> Listing | None:
 
 
 def _of_senders(run: Run, seen: int | None) -> dict[str, Any]:
-    """What the bottleneck saw sent again counts only where no sender told."""
+    """Retransmissions at the bottleneck, and shares before timeouts, by who can know them.
+
+    The senders' counters are better where there are any. Joined captures have none.
+    """
     if run.manifest.tells_senders:
         return {"retransmissions_seen": None}
     return {"retransmissions_seen": seen, "halted_share": None}
@@ -157,7 +159,6 @@ def flows(run: Run, screen: str) -> Listing | None:
 
 
 def inputs(run: Run, screen: str) -> Listing | None:
-    """The input ports of the studied outputs; a port that feeds several has a row for each."""
     several, told = len(run.manifest.bottlenecks) > 1, run.manifest.tells_senders
     rows = []
     for key, way in run.ways.items():
@@ -185,7 +186,6 @@ def inputs(run: Run, screen: str) -> Listing | None:
 
 
 def outputs(run: Run, screen: str) -> Listing | None:
-    """The studied outputs: how full the link was, how long the queue, how long packets stayed."""
     rows = [
         {**dict(part), "output": port, "empty_ms": part.switch_latency_us / 1e3 or None}
         for port, part in run.summary.queue.items()
@@ -222,7 +222,6 @@ def lossy_ports(run: Run, screen: str) -> Listing | None:
 
 
 def limits(run: Run, screen: str) -> Listing | None:
-    """What kept each flow from sending more, in shares of its time."""
     senders = {flow.flow: flow.src for flow in run.manifest.flows}
     rows = [
         {
@@ -285,7 +284,6 @@ def workloads(run: Run, screen: str) -> Listing | None:
 
 
 def programs(run: Run, screen: str) -> Listing | None:
-    """The programs, with the times that a client's executions took."""
     rows = [
         {
             **dict(part),
@@ -299,13 +297,11 @@ def programs(run: Run, screen: str) -> Listing | None:
 
 
 def probes(run: Run, screen: str) -> Listing | None:
-    """The probes, with the distribution of their round trips."""
     rows = [{**dict(part), "probe": part.title} for part in (run.summary.probes or {}).values()]
     return _listing("Round trips of probes", "probe", screen, rows)
 
 
 def service_classes(run: Run, screen: str) -> Listing | None:
-    """The classes of service of the studied queues."""
     rows = [
         {
             **dict(part),
@@ -327,5 +323,4 @@ SCREEN = (groups, workloads, programs, probes)
 def shown(
     run: Run, screen: str, tables: Sequence[Callable[[Run, str], Listing | None]]
 ) -> list[Listing]:
-    """Those of the tables that have rows."""
     return [made for table in tables if (made := table(run, screen)) is not None]

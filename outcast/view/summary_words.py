@@ -1,4 +1,4 @@
-"""A run's summary in words and numbers, as the terminal, the page and the figures say them."""
+"""A run's summary in words and numbers, for the terminal, the report and the figures."""
 
 import re
 from collections.abc import Mapping
@@ -18,12 +18,11 @@ from outcast.view.events import rates_within
 
 
 def noun(run: Run) -> str:
-    """What one of the groups shown is called: class, group, input port ..."""
     return GROUPINGS[run.summary.group_by].noun
 
 
 def ratio_name(summary: Summary) -> str:
-    """What the run's main ratio is: `outcast ratio`, or `bbr over cubic` where groups are named."""
+    """The name of the run's main ratio: `outcast ratio`, or `bbr over cubic` of named groups."""
     compare = summary.compare
     if compare is None or compare.groups == _outcast_classes(summary):
         return "outcast ratio"
@@ -31,7 +30,6 @@ def ratio_name(summary: Summary) -> str:
 
 
 def main_ratio(summary: Summary | Window) -> float | None:
-    """The ratio of the two groups compared, in a run or window of any version."""
     return summary.outcast_ratio if summary.compare is None else summary.compare.ratio
 
 
@@ -47,7 +45,7 @@ def _outcast_classes(summary: Summary) -> tuple[str, str] | None:
 
 
 def draw_sentence(run: Run) -> str:
-    """That one run is one draw; empty for joined captures, whose draw was nobody's."""
+    """Says that one run is one draw; empty for joined captures, which no seed decided."""
     if isinstance(manifest := run.manifest, CapturesManifest):
         return ""
     return (
@@ -60,7 +58,7 @@ _MOST_RESULTS = 2
 
 
 def headline(run: Run) -> str:
-    """The result in a phrase or several: who got how much of what, and all of it."""
+    """The result in a few phrases: a comparison, totals, workloads, programs, or a probe."""
     summary, parts = run.summary, []
     if run.manifest.flows:
         total = format_bps(summary.total_goodput_bps)
@@ -86,7 +84,7 @@ def headline(run: Run) -> str:
 
 
 def _comparison(summary: Summary) -> str:
-    """What a flow of the one group compared got, by what one of the other got."""
+    """The goodput of a flow of one group over that of the other group, in words."""
     if (compare := summary.compare) is None or None in compare.mean_goodput_bps:
         return ""
     sizes = {name: part.flows for name, part in summary.grouped(compare.by).items()}
@@ -109,7 +107,7 @@ def _a_flow(kind: str, label: str, flows: int) -> str:
 
 
 def checks(run: Run) -> list[tuple[str, str, str]]:
-    """What was checked: a mark, what for, and a number. ✓ holds, ✗ does not, ? is not known."""
+    """Each check's mark, name and number. ✓ holds, ✗ does not hold, ? is not known."""
     capture = run.summary.capture
     drops = counted(capture.inferred_drops, "drop")
     if not capture.trusted:
@@ -127,7 +125,6 @@ def checks(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _mostly_elsewhere(losses: LossSummary) -> bool:
-    """Whether a warning says what was lost elsewhere."""
     return losses.elsewhere > losses.bottleneck
 
 
@@ -142,7 +139,7 @@ def doubts(run: Run) -> list[str]:
 
 
 def stationarity_sentence(run: Run) -> str:
-    """Whether the division of the link changed, in words, and the rates that changed meanwhile."""
+    """Whether flows' shares changed, in words, with the rates of links that changed meanwhile."""
     summary = run.summary
     _, steady, found = _steady(run)
     is_whole = summary.stationary is False and summary.interval != "asked"
@@ -154,7 +151,7 @@ def stationarity_sentence(run: Run) -> str:
 
 
 def _steady(run: Run) -> tuple[str, str, str]:
-    """Whether a run was in steady state: as a mark, in words, and why."""
+    """Whether a run was in steady state: a mark, words, and why."""
     summary = run.summary
     if summary.stationary is None:
         why = "the test needs ten bins (analysis.bin) and goodput in each tenth"
@@ -183,7 +180,7 @@ def _tested(run: Run) -> str:
 
 
 def workload_result(part: CompletionSummary, when: str = "") -> str:
-    """What a workload reached, in a phrase. `when` stands beside what is of the whole run."""
+    """A workload's result in a phrase. `when` stands beside numbers of the whole run."""
     flows = counted(part.flows, "flow")
     streams = part.streams
     if streams is None:
@@ -197,13 +194,13 @@ def workload_result(part: CompletionSummary, when: str = "") -> str:
 
 
 def loss_sentence(summary: Summary, losses: LossSummary) -> str:
-    """Returns how many packets the whole network lost, and where if not at the bottleneck.
+    """The packets that the whole network lost, and where if not at the bottleneck.
 
-    Kernels count for the whole duration, so it is named where all else is of an interval of it.
+    Kernels count for the whole duration, which is named if other numbers are of an interval.
     """
     when = summary.whole_run
     if summary.capture.qdisc_drops != losses.bottleneck:
-        # Queues drop before the interval and after it too, and the line of trust counts that.
+        # The check's line also counts drops before and after the interval.
         when = f" from 0 to {summary.duration_s:g} s"
     if not losses.total:
         return f"no packet was lost in the whole network{when}"
@@ -221,7 +218,7 @@ def loss_sentence(summary: Summary, losses: LossSummary) -> str:
 
 
 def counted_by_class(summary: Summary) -> str:
-    """What captures and the kernel counted of classes in the whole run, in a sentence."""
+    """Compares the counts of classes by captures and by the kernel, in a sentence."""
     compared = [
         (f"{name} of {port}", part.captured, part.counted)
         for port, queue in summary.queue.items()
@@ -242,7 +239,7 @@ def counted_by_class(summary: Summary) -> str:
 
 
 def counted_at(run: Run) -> str:
-    """Which of several studied ports the numbers of a flow are of; empty if it crosses one only."""
+    """Names the studied port of a flow's numbers; empty if only one port is studied."""
     ports = [record.egress for record in run.manifest.bottlenecks]
     if run.manifest.has_all_outputs or len(ports) < 2:
         return ""
@@ -254,14 +251,14 @@ def counted_at(run: Run) -> str:
 
 
 def loss_rate(part: PortLosses) -> float | None:
-    """The share that a port lost of all packets that it sent or that its queue refused."""
+    """A port's losses over the packets that it sent or that its queue refused."""
     before = sum(part.lost.get(cause, 0) for cause in BEFORE_SENDING)
     offered = part.packets + before
     return sum(part.lost.values()) / offered if offered else None
 
 
 def rto_share(summary: Summary, part: ClassSummary) -> float | None:
-    """The share of the time in which flows were active that they spent waiting for timeouts."""
+    """The share of the flows' active time that they waited for timeouts."""
     if part.halted_s is None:
         return None
     whole_s = part.flows * (summary.end_s - summary.start_s)
@@ -269,7 +266,7 @@ def rto_share(summary: Summary, part: ClassSummary) -> float | None:
 
 
 def sending(row: Mapping[str, Any]) -> str:
-    """From when to when in seconds a UDP flow was to send, which its rates are over."""
+    """The planned time of a UDP flow in seconds, over which its rates are."""
     start_ns = row.get("start_ns")
     if start_ns is None:
         return "-"
@@ -278,13 +275,7 @@ def sending(row: Mapping[str, Any]) -> str:
 
 
 def number(value: float | None, form: str = "g") -> str:
-    """Writes a number; `-` for None."""
     return "-" if value is None else format(value, form)
-
-
-def share(part: float, whole: float) -> str:
-    """Writes a part of a whole in percent; `-` where there is nothing."""
-    return f"{part / whole:.2%}" if whole else "-"
 
 
 def begun(text: str) -> str:
@@ -317,9 +308,8 @@ _WORDS = {
     "failed": "failed",
     "program": "^program ",
 }
-"""The word of each kind of warning, which docs/warnings.md explains, by what its text has."""
+"""The words under which docs/warnings.md explains warnings, by a pattern of their text."""
 
 
 def word_of(warning: str) -> str:
-    """The word under which docs/warnings.md explains a warning."""
     return next((word for word, has in _WORDS.items() if re.search(has, warning)), "other")

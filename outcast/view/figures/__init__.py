@@ -5,7 +5,6 @@ it. To add a picture, write its function in a file of its own here and name it i
 """
 
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -37,49 +36,37 @@ __all__ = ["FIGURES", "draw", "draw_one", "draw_queue", "figure"]
 Drawing = Callable[[Run], Figure | None]
 
 
-def with_events(drawing: Drawing) -> Drawing:
-    """The same figure; events, and what the summary leaves out, are marked along the duration."""
-
-    @wraps(drawing)
-    def marked(run: Run) -> Figure | None:
-        figure = drawing(run)
-        if figure is not None:
-            mark_left_out(figure, run.summary)
-            mark_events(figure, moments(run), run.summary.duration_s)
-        return figure
-
-    return marked
-
-
 FIGURES: dict[str, Drawing | str] = {
-    "goodput": with_events(goodput_over_time),
+    "goodput": goodput_over_time,
     "flows": goodput_by_flow,
     "classes": goodput_by_class,
-    "fairness": with_events(fairness_over_time),
+    "fairness": fairness_over_time,
     "convergence": convergence,
-    "rtt": with_events(rtt_over_time),
-    "cwnd": with_events(windows_over_time),
+    "rtt": rtt_over_time,
+    "cwnd": windows_over_time,
     "timeouts": timeouts_by_class,
-    "probes": with_events(probe_round_trips),
-    "link": with_events(link_over_time),
+    "probes": probe_round_trips,
+    "link": link_over_time,
     "service": service_classes,
     "chains": chain_lengths,
-    "drops": with_events(drops_over_time),
+    "drops": drops_over_time,
     "queue": queue_in_blackout,
     "phase": arrivals_in_a_packet_time,
     "noise": gaps_and_batches,
     "completions": completion_times,
     "programs": execution_times,
-    "workloads": with_events(rate_over_time),
+    "workloads": rate_over_time,
     "streams": datagrams_by_flow,
     **uses.FIGURES,
 }
 """Every picture of a run, by the stem of its file's name, in the order of display.
 
-Of a use it is the place from which it is loaded.
+A use's picture is the place that it is loaded from.
 """
-
-
+OVER_TIME = frozenset(
+    {"goodput", "fairness", "rtt", "cwnd", "probes", "link", "drops", "workloads"}
+)
+"""Pictures of the whole duration, in which events are marked, and what the summary leaves out."""
 ON_REQUEST = frozenset({"chains", "noise"})
 """Pictures that `outcast figure` draws, and no run by itself."""
 BY_ITSELF = tuple(name for name in FIGURES if name not in ON_REQUEST)
@@ -93,13 +80,17 @@ def _drawing(name: str) -> Drawing:
 def drawn(run: Run, name: str) -> Figure | None:
     """One of FIGURES with its legend; None if the run has no data for it."""
     figure = _drawing(name)(run)
-    if figure is not None:
-        legend_below(figure)
+    if figure is None:
+        return None
+    if name in OVER_TIME:
+        mark_left_out(figure, run.summary)
+        mark_events(figure, moments(run), run.summary.duration_s)
+    legend_below(figure)
     return figure
 
 
 def described() -> dict[str, str]:
-    """Returns what each picture shows, by its name: the first sentence of its docstring."""
+    """The first sentence of each picture's docstring, by its name."""
     return {
         name: (_drawing(name).__doc__ or "").partition(".\n")[0].partition("\n")[0].rstrip(".")
         for name in FIGURES

@@ -35,33 +35,36 @@ def _files(manifest: CapturesManifest) -> Table:
 
 
 def _clocks(manifest: CapturesManifest) -> Table | None:
-    rows = []
-    for clock in manifest.clocks:
-        offset = [f"{clock.offset_ns / 1e3:,.3f}", _between(clock.low_ns, clock.high_ns, 1e3)]
-        drift = [f"{clock.drift_ppm:.3f}" if clock.drift_ppm else "-", "-"]
-        if clock.drift_low_ppm is not None and clock.drift_high_ppm is not None:
-            drift[1] = f"{clock.drift_low_ppm:.3f} to {clock.drift_high_ppm:.3f}"
-        rows.append([clock.port, *offset, *drift])
+    rows = [
+        [
+            clock.port,
+            f"{clock.offset_ns / 1e3:,.3f}",
+            _between(clock.low_ns, clock.high_ns, 1e3),
+            f"{clock.drift_ppm:.3f}" if clock.drift_ppm else "-",
+            _between(clock.drift_low_ppm, clock.drift_high_ppm),
+        ]
+        for clock in manifest.clocks
+    ]
     head = ["capture", "added to its stamps (µs)", "bounds", "drift (ppm)", "bounds"]
     return Table("Clocks, as the packets show them", head, rows) if rows else None
 
 
-def _between(low: float | None, high: float | None, unit: float) -> str:
-    if low is None or high is None:
-        return "none known"
-    return f"{low / unit:,.3f} to {high / unit:,.3f}"
+def _between(low: float | None, high: float | None, unit: float = 1.0) -> str:
+    return "-" if low is None or high is None else f"{low / unit:,.3f} to {high / unit:,.3f}"
 
 
 def _estimates(manifest: CapturesManifest) -> Table | None:
-    rows = []
-    for part in manifest.estimates:
-        rate = ["-", "-"]
-        if part.rate_bps is not None:
-            bounds = _between(part.rate_low_bps, part.rate_high_bps, 1e6)
-            rate = [f"{part.rate_bps / 1e6:,.3f}", bounds if part.rate_bps else "-"]
-        if part.rate_bps or part.limit_unit:
-            explains = number(part.limit_explains, ".2%")
-            rows.append([part.port, *rate, _limit(part), explains])
+    rows = [
+        [
+            part.port,
+            f"{part.rate_bps / 1e6:,.3f}" if part.rate_bps else "-",
+            _between(part.rate_low_bps, part.rate_high_bps, 1e6),
+            _limit(part),
+            number(part.limit_explains, ".2%"),
+        ]
+        for part in manifest.estimates
+        if part.rate_bps or part.limit_unit
+    ]
     head = ["output", "rate while packets wait (Mbps)", "bounds", "limit", "explains"]
     remark = (
         "A limit explains 100 % if all packets below it were taken and all above it dropped; 50 % "

@@ -204,11 +204,14 @@ def _chains(run: Run, inputs: list[str], first_ns: int) -> Columns:
 
 
 def _events(run: Run) -> list[dict[str, Any]]:
-    told = []
-    for moment in moments(run):
-        until_ns = moment.down_until_s and round(moment.down_until_s * 1e9)
-        told.append({"t_ns": round(moment.t_s * 1e9), "until_ns": until_ns, "text": moment.text})
-    return told
+    return [
+        {
+            "t_ns": round(moment.t_s * 1e9),
+            "until_ns": moment.down_until_s and round(moment.down_until_s * 1e9),
+            "text": moment.text,
+        }
+        for moment in moments(run)
+    ]
 
 
 def _codes(column: pl.Series, names: list[str] | tuple[str, ...]) -> Array:
