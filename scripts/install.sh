@@ -35,7 +35,7 @@ case "$#:${1:-}" in
     *) sed -n 's/^# Usage: /usage: /p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
 
-# quietly shows a command's output only if it fails, but a wait should be told at once.
+# quietly shows a command's output only if it fails, but a wait should show at once.
 exec 3>&1
 
 say() { printf 'install: %s\n' "$*"; }
@@ -114,7 +114,7 @@ install_packages() {
 }
 
 # Runs a command while no package can start a service (policy-rc.d(8)). Of nginx the tests need the
-# program, and nobody asked for a web server.
+# program, and nobody requested a web server.
 without_services() {
     local policy=/usr/sbin/policy-rc.d status=0
     if [ -e "$policy" ]; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes scripts/*.lock anew: the version and the hashes of every Python package, for every Python that
+# Writes scripts/*.lock again: the version and the hashes of every Python package, for every Python that
 # pyproject.toml allows. Versions that still fit stay.
 # Usage: scripts/lock.sh [--upgrade]
 #   --upgrade  take the newest versions that pyproject.toml allows

@@ -5,7 +5,7 @@
 # what the checks need.
 # The image of a release is made by debootstrap and chroot, from the mirror of this machine's apt
 # sources. It is kept between calls until something that decides it changes (this script's list,
-# install.sh, the lock files). The checkout is copied anew at each call. KVM is used if it boots a
+# install.sh, the lock files). The checkout is copied at each call. KVM is used if it boots a
 # kernel, and otherwise TCG, which is some ten times slower. QEMU is Debian 13's, in a root of its own,
 # because TCG of Debian 12's (7.2) takes a wrong register in a vector instruction that polars uses
 # (vpgatherqq by ymm4, QEMU's issue 2474).

@@ -52,7 +52,7 @@ case " ${parts[*]} " in
         trap "kill $! 2>/dev/null" EXIT
         ;;
 esac
-# Real time waits most of its time, so `emulation` goes on beside `elsewhere` and is told after it. They
+# Real time waits most of its time, so `emulation` goes on beside `elsewhere` and is reported after it. They
 # share nothing: the one runs as nobody, in its own cache and without any network of this machine.
 beside=
 case " ${parts[*]} " in *" elsewhere emulation "*) beside=$(mktemp) ;; esac
