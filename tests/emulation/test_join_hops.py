@@ -1,12 +1,10 @@
 """Hops that are captured by real tools now: the drops of the kernel's own counters, no clock moved.
 
 A router over IPv4 and IPv6, a NAT, a router with traffic of its own, a bridge with HTB both ways,
-a firewall that drops at random; and the router's packets as other tools capture them.
+and a firewall that drops at random.
 """
 
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -93,52 +91,3 @@ def test_random_drops_are_called_so(make):
     assert text.startswith("R: ")
     assert not any("captures lack packets" in text for text in result.remarks)
     assert all(estimate.limit_at_least is None for estimate in result.estimates)
-
-
-# --- the router, as other tools capture it
-
-
-def packet_rows(result: Join) -> list[tuple[object, ...]]:
-    """What a join says of each packet."""
-    table = result.table("packets").select("src", "sport", "seq", "t_in", "verdict", "t_out")
-    return sorted(table.rows(), key=str)
-
-
-def cut(folder: Path, command: Callable[[int, Path], list[str]]) -> Iterator[Path]:
-    """Cuts a capture into those of its interfaces."""
-    for number in range(len(hops.HOSTS)):
-        path = folder / f"{number}.pcap"
-        subprocess.run(command(number, path), check=True, capture_output=True)
-        yield path
-
-
-def test_all_interfaces_cut_apart(make, tmp_path):
-    folder, counted = make("router")
-    captured = folder / "any.pcap"
-    # The first interface is the loopback; the hop's own namespace has the ports after it.
-    numbers = {int(word) for word in (folder / "numbers").read_text().split()}
-    paths = cut(
-        tmp_path,
-        lambda number, path: [
-            "tcpdump", "-Z", "root", "-r", str(captured), "--time-stamp-precision=nano",
-            "-w", str(path), "ifindex", str(sorted(numbers)[number]),
-        ],
-    )  # fmt: skip
-    require_exact(
-        join_captures(ports=dict(zip(hops.HOSTS, paths, strict=True)), routed=True), counted
-    )
-
-
-@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is missing: apt install tshark")
-def test_several_interfaces_cut_apart(make, tmp_path):
-    folder, counted = make("router")
-    captured = folder / "several.pcapng"
-    paths = cut(
-        tmp_path,
-        lambda number, path: [
-            "tshark", "-r", str(captured), "-Y", f"frame.interface_id=={number}", "-w", str(path),
-        ],
-    )  # fmt: skip
-    require_exact(
-        join_captures(ports=dict(zip(hops.HOSTS, paths, strict=True)), routed=True), counted
-    )

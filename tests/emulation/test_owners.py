@@ -3,17 +3,12 @@
 import contextlib
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from outcast import files
-from outcast.engines import ledger
-from outcast.engines.ledger import ProcessMark
-from outcast.errors import ConfigError
 from tests.golden import model
 from tests.golden.run_directory import write_run
 from tests.guest_runs import OUTCAST, outcast
@@ -30,25 +25,6 @@ def make_run(folder: Path) -> None:
     write_run(folder, traffic, 100_000_000)
 
 
-@contextmanager
-def user(number: int) -> Iterator[None]:
-    """Accesses files as another user."""
-    os.seteuid(number)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder like /tmp. It is not below pytest's folder, which each start of pytest closes."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o1777)
-        yield folder
-
-
 @pytest.fixture
 def small(tmp_path) -> Iterator[Path]:
     """A file system of 1 MB."""
@@ -59,28 +35,6 @@ def small(tmp_path) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_folder_made_beforehand_by_another_user_is_refused(shared, monkeypatch):
-    planted = shared / f"outcast-{NOBODY}"
-    planted.mkdir()
-    precious = shared / ".precious.1.partial"
-    with user(NOBODY):
-        precious.mkdir()
-    # Root plants a page for nobody, as an attacker would for a victim.
-    entry = ledger.open_entry(planted)
-    entry.owner = ProcessMark(pid=os.getpid(), start_ticks=1)
-    entry.folders.append(str(precious))
-    entry.write()
-    planted.chmod(0o777)
-    entry.file.chmod(0o666)
-    monkeypatch.setattr(ledger, "default_folder", lambda: planted)
-    with user(NOBODY), pytest.raises(ConfigError, match="only you can write to; have it removed"):
-        ledger.undo_dead()
-    assert precious.exists()
-    planted.chmod(0o700)
-    with user(NOBODY), pytest.raises(ConfigError, match="only you can write to"):
-        ledger.open_entry(planted)
 
 
 def owners(folder: Path) -> set[int]:

@@ -1,10 +1,8 @@
 """Programs and single commands in hosts, on this machine's kernel."""
 
-import shutil
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 import outcast
 
@@ -42,25 +40,3 @@ def test_one_command(tmp_path):
     done = outcast.exec_in(network(tmp_path), ["sh", "-c", script], host="h3", progress=False)
     assert (done.status, done.stderr) == (4, b"")
     assert done.stdout == f"20000{Path.cwd()}\n".encode()
-
-
-CHRONY = """
-name: clocks
-topology: {kind: linear, rivals: 2}
-links: {rate: 50mbit}
-queue: {kind: tbf, limit: 64KB}
-programs:
-  - {name: one, host: h2, command: [chronyd, -x, -d], start: 0ms, allow_failure: true}
-  - {name: two, host: h3, command: [chronyd, -x, -d], start: 0ms, allow_failure: true}
-  - {name: get, host: h3, command: [ping, -c, "3", "{h1}"], to: [h1]}
-duration: 1s
-engine: realtime
-"""
-
-
-@pytest.mark.skipif(shutil.which("chronyd") is None, reason="chronyd is not installed")
-def test_two_chronyds_with_default_paths_run_side_by_side(tmp_path):
-    (tmp_path / "net.yaml").write_text(CHRONY, encoding="utf-8")
-    run = outcast.run(outcast.load(tmp_path / "net.yaml"), tmp_path / "run", progress=False)
-    for name in ("one", "two"):
-        assert "already running" not in run.program(name).errors

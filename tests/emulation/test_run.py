@@ -104,18 +104,6 @@ def test_a_run_is_complete_and_agrees_with_the_counters(config, overrides, tmp_p
     assert flows.height == len(manifest["flows"])
 
 
-def test_the_same_directory_gives_the_same_summary(tmp_path):
-    target = tmp_path / "run"
-    done = outcast("run", str(CONFIGS / "linear-12.yaml"), *SHORT, "-o", str(target))
-    assert done.returncode == 0, done.stderr
-    assert {path.suffix for path in target.glob("*.png")} == {".png"}
-    before = (target / "summary.json").read_bytes()
-    (target / "summary.json").unlink()
-    done = outcast("analyze", str(target))
-    assert done.returncode == 0, done.stderr
-    assert (target / "summary.json").read_bytes() == before
-
-
 def ledger_folders(below: Path) -> list[str]:
     """What the ledger still names of this test's runs. Other runs do not matter here."""
     entries = ledger.read_entries(ledger.default_folder())
@@ -203,17 +191,6 @@ def test_a_controller_that_cannot_start_is_named(tmp_path):
     assert done.stderr.splitlines()[-1].startswith("outcast: the controller: exit status 1")
     assert "nonsense" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "run").exists()
-
-
-def test_what_the_kernel_lacks_is_refused_before_anything_is_built(tmp_path):
-    target = tmp_path / "run"
-    done = outcast(
-        *("run", str(CONFIGS / "linear-12.yaml"), "--engine", "realtime"),
-        *("--set", "transport.congestion_control=nosuch", "-o", str(target)),
-    )
-    assert done.returncode == 3
-    assert "no congestion control nosuch" in done.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_machine_on_which_programs_start_slowly_starts_all_flows_together(tmp_path, monkeypatch):

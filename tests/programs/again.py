@@ -17,76 +17,32 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 import outcast
 from outcast.testing.networks import Networks
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "configs" / "examples"
-BYTES = 300_000
-URL = "http://{h1}/page"
-PAGE = f"mkdir page; head -c {BYTES} /dev/zero > page/page; exec nginx -p . -e stderr -c nginx.conf"
-NGINX: dict[str, Any] = {
-    "command": ["sh", "-c", PAGE],
-    "files": [EXAMPLES / "nginx.conf"],
-    "ready": {"port": 80},
-}
 _PASSED = "captures "
-HOST_ROOT = {"guest": {"root": "host"}}
 
 
 def networks(folder: Path) -> dict[str, dict[str, Any]]:
     """The keys of each program's configuration."""
-    python = str(folder / "aioquic" / "bin" / "python")
-    go, rust = folder / "quic-go", folder / "quinn"
+    text = (HERE / "programs.yaml").read_text(encoding="utf-8")
+    for word, path in (("FOLDER", folder), ("EXAMPLES", EXAMPLES), ("HERE", HERE)):
+        text = text.replace(f"{word}/", f"{path}/")
+    tree = yaml.safe_load(text)
     return {
-        "quic-go": _served(
-            {"command": ["./quic-go", "serve"], "files": [go], "ready": {"port": 4433}},
-            {"command": ["./quic-go", "get", "{h1}", BYTES], "files": [go]},
-        ),
-        "quinn": _served(
-            {"command": ["./quinn", "serve"], "files": [rust], "ready": {"port": 4433}},
-            {"command": ["./quinn", "get", "{h1}", BYTES], "files": [rust]},
-            libraries=True,
-        ),
-        "aioquic": HOST_ROOT
-        | _served(
-            {
-                "command": [python, "quic-server.py"],
-                "files": [EXAMPLES / "quic-server.py"],
-                "ready": {"port": 4433},
-            },
-            {
-                "command": [python, "quic-client.py", "{h1}", BYTES],
-                "files": [EXAMPLES / "quic-client.py"],
-            },
-        ),
-        "java": HOST_ROOT
-        | _served(NGINX, {"command": ["java", "Get", URL], "files": [folder / "Get.class"]}),
-        "node": HOST_ROOT
-        | _served(NGINX, {"command": ["node", "get.mjs", URL], "files": [HERE / "node/get.mjs"]}),
-        "iperf3": _served(
-            {"command": ["iperf3", "-s"], "ready": {"port": 5201}},
-            {"command": ["iperf3", "-c", "{h1}", "-n", str(BYTES)]},
-        ),
-        "nginx-curl": _served(NGINX, {"command": ["curl", "-fsSo", "/dev/null", URL]}),
-    }
-
-
-def _served(server: dict[str, Any], client: dict[str, Any], **both: Any) -> dict[str, Any]:
-    return {
-        "topology": {"kind": "linear", "rivals": 1},
-        "links": {
-            "rate": "100mbit",
-            "delay": "5ms",
-            "overrides": [{"from": "s1", "to": "s2", "rate": "10mbit", "loss": 0.01}],
-        },
-        "queue": {"kind": "tbf", "limit": "64KB"},
-        "duration": "10s",
-        "engine": "virtual",
-        "programs": [
-            {"name": "server", "host": "h1"} | server | both,
-            {"name": "client", "host": "h3"} | client | both,
-        ],
+        name: {
+            **tree["network"],
+            **each.get("keys", {}),
+            "programs": [
+                {"name": name, "host": host, **each[name], **each.get("both", {})}
+                for name, host in (("server", "h1"), ("client", "h3"))
+            ],
+        }
+        for name, each in tree["programs"].items()
     }
 
 

@@ -143,13 +143,6 @@ def test_what_is_not_read_is_refused_with_the_command_that_cures_it(tmp_path, na
         assert capture.columns.frame_bytes[-2:].tolist() == [len(FRAME)] * 2
 
 
-def test_gtp_with_extension_headers(tmp_path):
-    head = bytes.fromhex("36ff000000000007000100850100008501000000")
-    packet = OUTER / UDP(dport=2152) / Raw(head + FRAME[14:])
-    capture = read(tmp_path / "a.pcap", pcap([raw(packet), FRAME]))
-    assert capture.columns.identity[0] == capture.columns.identity[1]
-
-
 @pytest.mark.parametrize(
     "packet",
     [
@@ -220,16 +213,6 @@ def test_every_extension_header_of_ipv6(tmp_path):
     assert capture.columns.payload_bytes.tolist() == [500] * len(packets)
     assert capture.columns.seq.tolist() == [7] * len(packets)
     assert capture.flows == [FlowKey("fd00::2", 20001, "fd00::1", 5001, 6)]
-
-
-def test_an_authentication_header_of_ipv4(tmp_path):
-    above = TCP(sport=20001, dport=5001, seq=7) / Raw(b"y" * 500)
-    packet = (
-        ETHERNET / IP(src="10.0.0.2", dst="10.0.0.1", proto=51) / Raw(authentication(12)) / above
-    )
-    capture = read(tmp_path / "a.pcap", pcap([raw(packet)]))
-    assert (capture.columns.payload_bytes[0], capture.columns.seq[0]) == (500, 7)
-    assert capture.flows == [FLOW]
 
 
 # --- compression

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import select
 import signal
 import subprocess
@@ -38,29 +37,6 @@ def test_modules_of_the_working_folder_are_not_run(module, trap):
     argv = [*python_module(module), "--help"]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert not trap.exists(), done.stderr
-
-
-def test_only_one_place_starts_our_modules():
-    # The others pass -I or -P themselves, which both avoid the working folder.
-    starts = {
-        str(path.relative_to(ROOT))
-        for folder in ("outcast", "controllers", "topologies")
-        for path in (ROOT / folder).rglob("*.py")
-        if "sys.executable" in path.read_text()
-    }
-    others = {
-        "outcast/sweep/packing.py",
-        "outcast/engines/doctor.py",
-        "outcast/engines/guest/world.py",
-        "outcast/emulation/standalone.py",
-    }
-    # The command line restarts itself with the options that it was started with.
-    again = "outcast/cli/__init__.py"
-    assert starts == {"outcast/emulation/commands.py", again, *others}
-    assert "[sys.executable, *sys.orig_argv[1:]]" in (ROOT / again).read_text()
-    for name in others:
-        # The doctor's command takes the interpreter as an argument.
-        assert re.search(r'(sys\.executable|python), "-[IP]"', (ROOT / name).read_text())
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from outcast.engines.guest.world import World
 from outcast.engines.own_modules import Compiled
 from outcast.errors import FeatureMissingError, GuestError
 from tests.deadlines import HANG_S
-from tests.processes import is_alive
 
 
 def kernel(tmp_path: Path, script: str) -> Path:
@@ -237,27 +236,6 @@ def test_an_error_in_the_callback_ends_the_guest(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         boot(tmp_path, f"echo $$ > {pid}; echo line; sleep 100", on_line=fail)
     assert not Path("/proc", pid.read_text().strip()).exists()
-
-
-def test_the_guest_ends_with_a_killed_parent(tmp_path):
-    pid = tmp_path / "pid"
-    program = kernel(tmp_path, f"echo $$ > {pid}; exec sleep 100")
-    code = f"""
-from pathlib import Path
-from outcast.engines.guest.boot import Boot, boot
-boot(Boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, memory_mib=1),
-     print)
-"""
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    parent = subprocess.Popen([sys.executable, "-c", code], env=environment)
-    try:
-        until(pid.exists)
-        until(lambda: bool(pid.read_text()))
-        child = int(pid.read_text())
-    finally:
-        parent.send_signal(signal.SIGKILL)
-        parent.wait()
-    until(lambda: not is_alive(child))
 
 
 def test_the_folder_of_a_killed_boot_is_removed_by_clean(tmp_path, monkeypatch):

@@ -109,21 +109,6 @@ def test_captures_of_any_names_are_analysed(tmp_path):
     assert (run.path / "report.html").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("eth0", "eth0"),
-        ("", "if0"),
-        (" \t", "if0"),
-        ("a\x1b[31m", "a\\x1b[31m"),
-        ("\u202egnp", "\\u202egnp"),
-        ("../x", "../x"),
-    ],
-)
-def test_shown_names(name, shown):
-    assert shown_name(name, blank="if0") == shown
-
-
 def test_long_and_wide_names_end_in_a_hash():
     assert shown_name("n" * 300)[:18] == "n" * 17 + "…"
     assert shown_name("輸" * 13)[:9] == "輸" * 8 + "…"

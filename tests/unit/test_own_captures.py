@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from scapy.all import IP, UDP, Ether, Raw, raw
 
-from outcast.analysis.capture.pcap import interfaces_of, read_capture
+from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.captured import seen_flows
 from outcast.cli import invoke as outcast
-from outcast.errors import InputError
 from tests.ethernet import ETHERNET
 from tests.golden.packets import P, capture
 
@@ -195,22 +194,6 @@ def test_what_cannot_be_joined_or_shown(tmp_path, command, said, capsys, monkeyp
     assert said in line
 
 
-def test_interfaces_without_names_and_of_very_many_sections(tmp_path):
-    packet = raw(ETHERNET / IP(src="10.0.0.2", dst="10.0.0.1") / UDP() / Raw(b"x" * 9))
-    (tmp_path / "a").write_bytes(
-        b"".join(section(["eth0", "", "é"], [(n, n % 3, packet)]) for n in range(3000))
-    )
-    assert interfaces_of(tmp_path / "a") == {"eth0": 1000, "if1": 1000, "é": 1000}
-    one = read_capture("p", tmp_path / "a", interface="é")
-    assert one.columns.stamp_ns.tolist() == list(range(2, 3000, 3))
-    # All interfaces were watched for as long as the file goes.
-    assert (one.records, one.first_ns, one.last_ns) == (1000, 0, 2999)
-    assert not one.remarks
-    (tmp_path / "b").write_bytes(section(["eth0", "eth0"], [(n, n % 2, packet) for n in range(9)]))
-    both = read_capture("p", tmp_path / "b", interface="eth0")
-    assert (both.records, "several interfaces are named eth0" in both.remarks[0]) == (9, True)
-
-
 # --- a path
 
 
@@ -376,17 +359,6 @@ def tcp_frame(
 # --- rare files
 
 FRAME = raw(ETHERNET / IP(src="10.0.0.2", dst="10.0.0.1") / UDP(sport=1, dport=2) / Raw(b"x" * 500))
-
-
-def test_a_simple_packet_block_among_others(tmp_path):
-    simple = block(3, struct.pack("<I", len(FRAME)) + FRAME)
-    (tmp_path / "a").write_bytes(section(["eth0"], [(5, 0, FRAME)]) + simple)
-    capture = read_capture("p", tmp_path / "a")
-    assert capture.records == 1
-    assert "1 packets have no time stamp (simple packet blocks)" in capture.remarks[0]
-    (tmp_path / "a").write_bytes(section(["eth0"], []) + simple)
-    with pytest.raises(InputError, match="none of its packets has a time stamp"):
-        read_capture("p", tmp_path / "a")
 
 
 def test_pieces_in_the_wrong_order(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """Programs in the hosts of the guest: their flows, their files, their time, and one command."""
 
-import shutil
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +10,6 @@ from outcast.engines.guest import boot
 from outcast.records import replay
 from outcast.records.run import Run
 from outcast.view import report
-from tests.unit.test_libraries import program
 
 NETWORK = """
 name: programs
@@ -309,22 +307,6 @@ def test_a_program_cannot_reach_the_run(tmp_path):
     assert (run.path / "programs/attack/written/reached").read_text(encoding="ascii") == "[]"
     assert not any(path.is_symlink() or path.name == "stolen" for path in run.path.rglob("*"))
     assert "--- 10.0.0.1 ping" in (run.path / "programs/ping/0.out").read_text(encoding="utf-8")
-
-
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_a_program_finds_the_libraries_that_were_copied_beside_it(tmp_path):
-    program(tmp_path)
-    programs = """
-programs:
-  - {name: greet, host: h4, to: [h1], command: [./greet], files: [greet], libraries: true}
-  - {name: ping, host: h4, command: [ping, -c, "1", "{h1}"]}
-"""
-    run = outcast.run(asked(tmp_path, programs), tmp_path / "run", progress=False)
-    assert run.program("greet").output == "hello\n"
-    # The run directory is enough, also where the library is not.
-    (tmp_path / "libgreeting.so.1").unlink()
-    again = outcast.load(run.path / "config.yaml")
-    assert outcast.run(again, tmp_path / "again", progress=False).program("greet").status == 0
 
 
 ASK = """

@@ -39,7 +39,6 @@ ROWS: list[tuple[str, str, Any, str]] = [
         "a send is cut into datagrams of the size asked for",
     ),
     ("`UDP_GRO`", "gro", [None] * 4, "taken, and datagrams come one by one"),
-    ("`sendmmsg`", "sendmmsg", [3, [100, 200, 300]], "all datagrams of a call are sent"),
     ("ECN bits", "ecn", [0, 1, 2, 3], "set by `IP_TOS` or `IPV6_TCLASS`, they come as sent"),
     (
         "`SO_TXTIME`",

@@ -1,6 +1,5 @@
 """Tries what UDP programs ask of the kernel between two hosts, and prints what came of it."""
 
-import ctypes
 import errno
 import json
 import select
@@ -16,23 +15,6 @@ SO_TXTIME, SCM_TXTIME = 61, 61
 IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_MTU, IP_RECVERR = 10, 2, 14, 11
 IPV6_MTU_DISCOVER, IPV6_MTU, IPV6_RECVERR, IPV6_RECVTCLASS, IPV6_TCLASS = 23, 24, 25, 66, 67
 WAIT_S = 0.2
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-class iovec(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_char_p), ("length", ctypes.c_size_t)]
-
-
-class msghdr(ctypes.Structure):
-    _fields_ = [
-        *(("name", ctypes.c_void_p), ("namelen", ctypes.c_uint), ("iov", ctypes.POINTER(iovec))),
-        *(("iovlen", ctypes.c_size_t), ("control", ctypes.c_void_p)),
-        *(("controllen", ctypes.c_size_t), ("flags", ctypes.c_int)),
-    ]
-
-
-class mmsghdr(ctypes.Structure):
-    _fields_ = [("header", msghdr), ("length", ctypes.c_uint)]
 
 
 def serve() -> None:
@@ -81,16 +63,6 @@ def gro(host: str, family: int) -> list[Any]:
     sock.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1000)
     sock.send(bytes(4000))
     return [told.get("segment") for told in heard(sock)]
-
-
-def sendmmsg(host: str, family: int) -> list[Any]:
-    sock = outside(host, family)
-    parts = [iovec(bytes([65] * size), size) for size in (100, 200, 300)]
-    messages = (mmsghdr * 3)(
-        *(mmsghdr(msghdr(iov=ctypes.pointer(part), iovlen=1)) for part in parts)
-    )
-    sent = libc.sendmmsg(sock.fileno(), messages, 3, 0)
-    return [sent, [told["bytes"] for told in heard(sock)]]
 
 
 def ecn(host: str, family: int) -> list[Any]:
@@ -157,7 +129,7 @@ def main() -> None:
         serve()
     found: dict[str, dict[str, Any]] = {}
     for name, family in (("ipv4", socket.AF_INET), ("ipv6", socket.AF_INET6)):
-        for tried in (gso, gro, sendmmsg, ecn, txtime, path_mtu, icmp, fragments):
+        for tried in (gso, gro, ecn, txtime, path_mtu, icmp, fragments):
             try:
                 answer: Any = tried(rest[0], family)
             except OSError as error:
