@@ -129,6 +129,7 @@ class Run:
 
     @property
     def trusted(self) -> bool:
+        """Whether captures and counters agree."""
         return self.summary.capture.trusted
 
     @property
@@ -228,6 +229,7 @@ class Run:
 
     @cached_property
     def group_of(self) -> dict[int, str]:
+        """The label of each flow's group, by the flow's number."""
         return {flow: group.label for group in self.groups for flow in group.flows}
 
     @property
