@@ -248,17 +248,6 @@ class Bucket:
         return lets
 
 
-def test_jumbo_frames_end_to_end(tmp_path):
-    target = tmp_path / "run"
-    run(target, "links.mtu=9000", "queue.limit=100KB")
-    frames = frame_bytes(target, "s1-eth1")
-    assert frames.max() == 9014
-    assert np.count_nonzero(frames == 9014) > 0.9 * frames.size
-    manifest = json.loads((target / "manifest.json").read_text())
-    assert "s1-eth1" in manifest["effective"]["mtu.9000"].split()
-    assert manifest["bottlenecks"][0]["queue"]["frame_bytes"] == 9014
-
-
 @pytest.mark.parametrize(
     ("most_bytes", "settings"),
     [
