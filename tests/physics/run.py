@@ -1,7 +1,6 @@
 """Runs cases and judges them: `python -m tests.physics.run [--quick] [-o FOLDER] [--write]`.
 
 What is in the folder already is not run again. `--write` makes docs/envelope.md of all cases.
-`--receivers` runs all with flows once more, with receivers whose programs read for themselves.
 """
 
 import argparse
@@ -11,10 +10,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
 
@@ -23,7 +21,6 @@ import yaml
 import outcast
 from outcast import files
 from outcast.api import making
-from outcast.engines.guest import code
 from outcast.errors import OutcastError
 from outcast.plan.hints import BOUNDS
 from outcast.plan.model import Planned
@@ -70,7 +67,6 @@ class Outcome:
         trusted: whether the run was.
         lost_at_senders: packets that senders' own queues lost.
         wall_s: how long the run took on the wall clock.
-        receiver: the share of its time in which each flow was limited by the receiver's window.
         error: why there is no number; empty otherwise.
     """
 
@@ -79,7 +75,6 @@ class Outcome:
     lost_at_senders: int = 0
     wall_s: float = 0.0
     error: str = ""
-    receiver: dict[str, float] = field(default_factory=dict)
 
     def faults(self, case: Case) -> list[str]:
         """Why the case is not as expected; empty if it is."""
@@ -145,52 +140,10 @@ def _outcome(case: Case, run: Run, wall_s: float) -> Outcome:
     for port in losses.ports.values() if losses else ():
         if not port.node.startswith(("s", "m")):
             lost += port.lost.get("queue", 0) + port.lost.get("delay", 0)
-    receiver = {flow: limits.receiver for flow, limits in run.summary.limited.items()}
     try:
-        return Outcome(case.measured(run), run.trusted, lost, wall_s, receiver=receiver)
+        return Outcome(case.measured(run), run.trusted, lost, wall_s)
     except (ArithmeticError, IndexError, TypeError, ValueError, OSError) as error:
         return Outcome(None, run.trusted, lost, wall_s, f"{type(error).__name__}: {error}")
-
-
-@contextmanager
-def programs_read() -> Iterator[None]:
-    """Within it, receivers' programs read for themselves, as where the kernel has no TCP_SINK."""
-    whole, place, option = (
-        code.sources,
-        "outcast/emulation/traffic/receivers.py",
-        b"TCP_SINK = 20291",
-    )
-
-    def without() -> dict[str, bytes]:
-        contents = whole()
-        assert option in contents[place]
-        return {**contents, place: contents[place].replace(option, b"TCP_SINK = 32000")}
-
-    code.sources = without
-    try:
-        yield
-    finally:
-        code.sources = whole
-
-
-IPERF_STALLS = frozenset(
-    {"one switch of 10 Gbps and no delay", "one flow fills 10gbit through 4000 packets"}
-)
-"""Cases with more segments than iperf's reporter takes: in each 16 ms its server reads nothing for
-some 2.5 ms, as sched:sched_switch shows. So the link is idle, and then the window grows by what is
-read in one go. A program that only reads makes the same captures as TCP_SINK, see test_sink.py."""
-
-
-def receivers_differ(usual: Outcome, read: Outcome) -> list[str]:
-    """The flows whose share of time limited by the receiver is not the same within 1 %."""
-    if usual.receiver.keys() != read.receiver.keys():
-        return ["other flows are limited"]
-    return [
-        f"flow {flow}: limited by the receiver for {share:.1%}, where programs read for "
-        f"{read.receiver[flow]:.1%}"
-        for flow, share in usual.receiver.items()
-        if abs(share - read.receiver[flow]) > 0.01
-    ]
 
 
 def page(outcomes: dict[str, Outcome]) -> str:
@@ -222,7 +175,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", default="", help="a part of the names")
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--receivers", action="store_true")
     asked = parser.parse_args(arguments)
     folder = asked.output or Path(tempfile.mkdtemp(prefix="physics-"))
     chosen = [c for c in CASES if (c.quick or not asked.quick) and asked.only in c.name]
@@ -243,19 +195,7 @@ def main(arguments: list[str]) -> int:
                 )
     if asked.write:
         PAGE.write_text(page(outcomes), encoding="utf-8")
-    wrong = any(outcomes[case.name].faults(case) for case in chosen)
-    if asked.receivers:
-        limited = [cases for cases in experiments(chosen) if outcomes[cases[0].name].receiver]
-        with programs_read(), ThreadPoolExecutor(2) as pool:
-            again = pool.map(lambda cases: run_cases(cases, folder / "programs-read")[0], limited)
-            for cases, read in zip(limited, again, strict=True):
-                name = cases[0].name
-                differ = receivers_differ(outcomes[name], read)
-                is_fault = bool(differ) and name not in IPERF_STALLS
-                wrong = wrong or is_fault
-                word = "FAULT " if is_fault else "stalls" if differ else "equal "
-                print(word, name, *differ, flush=True)
-    return int(wrong)
+    return int(any(outcomes[case.name].faults(case) for case in chosen))
 
 
 if __name__ == "__main__":
