@@ -180,29 +180,6 @@ def diagnosis(
     return {finding.feature: finding for finding in found.findings}
 
 
-@pytest.mark.usefixtures("realtime_engine")
-def test_doctor_tells_loaded_loadable_and_absent_apart_and_loads_nothing(machine, monkeypatch):
-    tried: list[Collection[str]] = []
-    probe = doctor.probe_qdiscs
-    monkeypatch.setattr(
-        doctor, "probe_qdiscs", lambda kinds: (tried.append(kinds), probe(kinds))[1]
-    )
-    monkeypatch.setattr(
-        openvswitch, "has_kernel_module", lambda: pytest.fail("the kernel loads it")
-    )
-    found = diagnosis(machine)
-    assert not any(option == "load" for option, *_ in machine.calls)
-    # Trying a qdisc, or asking for the datapath, makes the kernel load its module.
-    assert "sfq" not in tried[0]
-    states = {name: (finding.present, finding.state) for name, finding in found.items()}
-    assert states["qdisc htb"] == states["congestion control cubic"] == (True, "ready")
-    for feature in ("qdisc sfq", "congestion control bic", modules.OPEN_VSWITCH):
-        assert states[feature] == (True, "loadable")
-        assert "loaded when a run needs it" in found[feature].detail
-        assert found[feature].present
-    assert states["qdisc pie"] == states["congestion control bbr"] == (False, "absent")
-
-
 def test_the_virtual_engine_refuses_a_queue_that_is_newer_than_its_kernel(monkeypatch):
     monkeypatch.setattr(kernels, "find", lambda: guest("6.12.48"))
     queues = (

