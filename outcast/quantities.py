@@ -22,17 +22,17 @@ def format_ratio(value: float | None) -> str:
 
 
 def format_ns(time_ns: float | None) -> str:
-    """Writes a time with three digits in milliseconds, or in seconds from one on; `-` for None."""
+    """Writes a time with three digits in milliseconds, or from 1 s on in seconds; `-` for None."""
     return "-" if time_ns is None else format_ms(time_ns / 1e6)
 
 
 def format_ms(time_ms: float) -> str:
-    """Writes a time with three digits in milliseconds, or in seconds from one on."""
+    """Writes a time with three digits in milliseconds, or from 1 s on in seconds."""
     return f"{time_ms:.3g} ms" if abs(time_ms) < 999.5 else f"{time_ms / 1000:#.3g} s"
 
 
 def digits_of_ms(time_ms: float) -> str:
-    """Writes milliseconds with three digits or more, where the column's head names the unit."""
+    """Writes milliseconds with three digits or more, without the unit."""
     if 0 < time_ms < 0.001:
         return "<0.001"
     return f"{time_ms:,.0f}" if time_ms >= 99.95 else f"{time_ms:.3g}"
@@ -40,7 +40,7 @@ def digits_of_ms(time_ms: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the values of a quantity are written; `unit` is that of the stored value."""
+    """A way to write values; `unit` is the stored value's."""
 
     unit: str
     write: Callable[[Any], str]
@@ -65,12 +65,12 @@ class Quantity:
     """A quantity of one kind of row.
 
     Attributes:
-        level: what a row is, as `class` or `flow`; see PLACES.
+        level: the kind of row, as `class` or `flow`; see PLACES.
         key: its key in summary.json or its column, with dots between levels.
-        head: its short name in a table of 80 columns, of which some have several lines.
+        head: its short name in a table of 80 columns, perhaps of several lines.
         label: its name in the report and on axes.
-        shown: where: `run` (the end of a run), `show` (`outcast show`), `report`, `sweep`.
-        definition: what it is, in a sentence for the reference; empty if the label says it all.
+        shown: the screens: `run` (the end of a run), `show` (`outcast show`), `report`, `sweep`.
+        definition: a phrase for the reference; empty if the label says it all.
         measure: the function that computes it, `module:function` in outcast/analysis/measure. It
             takes the Analysis; for a class also its FlowRecords, for an output its PortAnalysis,
             for a flow its FlowRecord. It returns a number or None for summary.json, or for
@@ -104,7 +104,7 @@ PLACES: Mapping[str, str] = {
     "program": r"programs\..+\.",
     "probe": r"probes\.\d+\.",
 }
-"""Where a level's keys stand in the columns of a sweep's runs, as a regular expression."""
+"""The beginning of a level's columns in a sweep's table of runs, as a regular expression."""
 
 # fmt: off
 TABLE: tuple[Quantity, ...] = tuple(Quantity(*row) for row in (
@@ -286,7 +286,7 @@ TABLE: tuple[Quantity, ...] = tuple(Quantity(*row) for row in (
 
 
 def of(level: str, screen: str = "") -> Iterator[Quantity]:
-    """The quantities of one kind of row, in the order of columns; all, or those of a screen."""
+    """The quantities of a kind of row, in the order of columns; all, or a screen's."""
     return (
         quantity
         for quantity in TABLE
