@@ -96,7 +96,6 @@ def pack(
     *,
     captures: Captures = "keep",
     runs: int | Literal["all"] | None = None,
-    claims: str | os.PathLike[str] | None = None,
 ) -> Packed:
     """Makes one archive of a finished run or sweep, which others can read and replay.
 
@@ -106,12 +105,9 @@ def pack(
         captures: `keep`, or `hashes`, by which a replay can still show whether it is equal.
         runs: how many runs of a sweep go in whole, 3 if None; all others lack captures and the
             tables of packets.
-        claims: a file of claims about a sweep with their commands. Each is run in the unpacked
-            archive. What it printed and drew goes in, and the time that it took.
 
     Raises:
         InputError: it is no finished run or sweep, or what it wrote was changed since.
-        RunError: the command of a claim failed.
         ConfigError: an argument is refused.
         OSError: the archive cannot be written.
     """
@@ -119,15 +115,12 @@ def pack(
         raise ConfigError(f"captures: {captures!r}: allowed are 'keep' and 'hashes'")
     path = Path(directory)
     if not _is_sweep(path):
-        _require_no_options(path, runs, claims)
+        _require_no_options(path, runs)
         return archive.write(Path(file), RunDirectory(path), captures)
     from outcast.sweep import packing, store
 
-    said = [] if claims is None else packing.read_claims(Path(claims))
     whole = sys.maxsize if runs == "all" else runs or FEW
-    with scratch_folder() as scratch:
-        sweep = store.SweepDirectory(path)
-        return packing.write(Path(file), sweep, whole, captures, said, scratch)
+    return packing.write(Path(file), store.SweepDirectory(path), whole, captures)
 
 
 def _is_sweep(folder: Path) -> bool:
@@ -136,7 +129,7 @@ def _is_sweep(folder: Path) -> bool:
 
 def _require_no_options(run: Path, *options: object) -> None:
     if any(option is not None for option in options):
-        raise ConfigError(f"{run}: is a run; --runs, --claims and --jobs are of a sweep")
+        raise ConfigError(f"{run}: is a run; --runs and --jobs are of a sweep")
 
 
 def replay(

@@ -5,7 +5,6 @@ README.txt    what this is, and the commands that replay it
 outcast.json  this module's Record: the format's version, and the hash of every file
 run/          the run's directory (outcast.records.run_directory)
 sweep/        in its place, a sweep's folder (outcast.sweep.packing)
-claims/       beside a sweep, what the commands of its claims printed and drew
 ```
 
 docs/archive.md describes the format for readers that do not have this program.
@@ -39,7 +38,6 @@ README = "README.txt"
 RECORD = "outcast.json"
 RUN = "run"
 SWEEP = "sweep"
-CLAIMS = "claims"
 
 
 class Record(handed_in.Versioned):

@@ -19,7 +19,6 @@ _SHOWN = 5
     "pack",
     "outcast pack results/fig3c -o fig3c.zip",
     "outcast pack results/fig3c -o fig3c.zip --captures hashes",
-    "outcast pack results/limits -o limits.zip --claims claims.yaml",
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @shared.output("FILE", "The archive to write, a zip file.", required=True)
@@ -30,10 +29,6 @@ _SHOWN = 5
     default="keep",
 )
 @shared.count_of_runs("Of a sweep: how many runs go in whole, with captures [default: 3].")
-@shared.path(
-    "--claims FILE",
-    "Of a sweep: a list of claims with their commands, in YAML. Each command is run.",
-)
 def pack(directory: Path, output: Path, **options: Any) -> None:
     """Make one archive of the run or sweep in DIR, for others to read and to replay.
 

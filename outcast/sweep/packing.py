@@ -1,4 +1,4 @@
-"""A sweep in an archive: its files, and claims about it with the commands that show them.
+"""A sweep in an archive.
 
 Every run goes in with its configuration, manifest and small tables, and with the hashes of its
 captures; some go in whole. So the unpacked archive is a sweep's folder, and each run can be
@@ -8,19 +8,11 @@ replayed.
 from __future__ import annotations
 
 import shlex
-import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import AfterValidator, TypeAdapter, ValidationError
-
-from outcast import archive, experiment, handed_in
-from outcast.archive import Packed, Record, contents, zips
-from outcast.errors import InputError, RunError, without_folder
+from outcast import archive, experiment
+from outcast.archive import Packed, Record, contents
+from outcast.errors import InputError
 from outcast.experiment import Sweep
 from outcast.handed_in import plain_files
 from outcast.sweep import dataset, groups, store
@@ -33,44 +25,6 @@ SAMPLE = 5
 _LARGE = ("captures/", "samples/", "trace/")
 _TABLES = ("packets.parquet", "queue.parquet", "sockets.parquet", "ports.parquet")
 _PICTURES = (".png", ".html", ".pdf", ".svg")
-_SPAN_S = 3600.0
-"""The longest time of a claim's command."""
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _command(text: str) -> str:
-    program, *words = shlex.split(text) or [""]
-    if program != "outcast" or any(Path(word).is_absolute() or ".." in word for word in words):
-        raise ValueError(f"{text!a}: allowed is a command of outcast with paths of the archive")
-    return _line(text)
-
-
-class Claim(handed_in.Record):
-    """A claim about a sweep, and the command that shows it in the unpacked archive's folder."""
-
-    claim: Annotated[str, AfterValidator(_line)]
-    command: Annotated[str, AfterValidator(_command)]
-
-
-_MEANS = Claim(
-    claim="All means with their 95 % intervals", command=f"outcast results {archive.SWEEP}"
-)
-
-
-def read_claims(file: Path) -> list[Claim]:
-    """The claims in a YAML file. Raises InputError if something else is in it."""
-    try:
-        return TypeAdapter(list[Claim]).validate_python(handed_in.read_yaml(file))
-    except FileNotFoundError:
-        raise InputError(f"{file}: there is no such file") from None
-    except ValidationError as error:
-        raise InputError(
-            f"{file}: {handed_in.first_problem(error)}; allowed is a list of `claim: TEXT` with "
-            "`command: outcast ...`"
-        ) from None
 
 
 def write(
@@ -78,15 +32,12 @@ def write(
     directory: SweepDirectory,
     whole: int,
     captures: contents.Captures,
-    claims: Sequence[Claim],
-    scratch: Path,
 ) -> Packed:
     """Writes the archive of a sweep, with `whole` runs complete and all others without captures.
 
     Raises:
         InputError: a run is missing or was changed, or a file that the sweep needs stands outside
             of the folder.
-        RunError: the command of a claim failed.
         OSError: the archive cannot be written.
     """
     sweep = dataset.read_state(directory)
@@ -114,13 +65,11 @@ def write(
         members[f"{archive.SWEEP}/{file.relative_to(directory.path)}"] = file
     has_captures = any("/captures/" in name for name in members)
     notes = (*_on_results(sweep), *archive.on_replays(manifests, has_captures))
-    made, table = _tried([_MEANS, *claims], members, scratch)
     each_s = sum(sum(manifest.wall_s.values()) for manifest in manifests) / count
-    members |= made
     members[archive.README] = archive.readme(
         f"Sweep {sweep.experiment.name} of outcast, {count} runs",
         [_DESCRIPTION.format(len(chosen), count), *notes],
-        _USAGE.format(table=table, file=shlex.quote(path.name), each=_time(each_s)),
+        _USAGE.format(file=shlex.quote(path.name), each=_time(each_s)),
     )
     date_s = max(directory.run(name).manifest.stat().st_mtime for name in names)
     record = Record(captures=captures, sweep=True)
@@ -132,10 +81,10 @@ _DESCRIPTION = (
     "{} of {} runs are there whole, all others with results and the hashes of their captures."
 )
 _USAGE = """\
-With outcast, each claim, the command that gives it, and the time that it took the author's
-machine. Unpack this archive, and run the commands in its folder.
+With outcast, unpack this archive, and run in its folder:
 
-{table}
+   outcast results sweep
+
 To make runs again, which takes {each} for each, and to compare captures to the byte and all values:
 
    outcast replay {file} --runs 5
@@ -182,48 +131,6 @@ def _on_results(sweep: State) -> list[str]:
     runs = groups.agreeing(sweep.results.runs)
     by = groups.default_by(sweep.results)
     return notes + groups.remarks_on_trends(groups.summarize(runs, by, (), "mean"))
-
-
-def _tried(
-    claims: Sequence[Claim], members: zips.Members, scratch: Path
-) -> tuple[dict[str, Path | bytes], str]:
-    """Runs the commands of claims in the folder that the archive will unpack to.
-
-    Returns what they wrote, and a table: each claim, its command, and the time it took.
-    """
-    folder = scratch / "laid-out"
-    for name, content in members.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, bytes):
-            (folder / name).write_bytes(content)
-        else:
-            shutil.copy(content, folder / name)
-    (claimed := scratch / archive.CLAIMS).mkdir()
-    table = ""
-    before = {*plain_files(folder)}
-    for number, claim in enumerate(claims, 1):
-        argv = [sys.executable, "-P", "-m", "outcast", *shlex.split(claim.command)[1:]]
-        began = time.monotonic()
-        try:
-            done = subprocess.run(
-                argv, cwd=folder, capture_output=True, timeout=_SPAN_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise RunError(f"{claim.command}: took over an hour") from None
-        took = _time(time.monotonic() - began)
-        if done.returncode:
-            last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            raise RunError(
-                f"{claim.command}: ended with status {done.returncode}: "
-                f"{without_folder(last.replace(str(folder), '.'))}"
-            )
-        (claimed / f"claim-{number}.txt").write_bytes(done.stdout)
-        for path in {*plain_files(folder)} - before:
-            # Moved, because the next command may write it again.
-            path.rename(claimed / f"claim-{number}-{path.name}")
-        table += f"{number}. {claim.claim}\n   {claim.command}\n"
-        table += f"   {took}, gave {archive.CLAIMS}/claim-{number}*\n"
-    return {f"{archive.CLAIMS}/{path.name}": path for path in plain_files(claimed)}, table
 
 
 def _time(seconds: float) -> str:

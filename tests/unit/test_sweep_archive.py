@@ -100,7 +100,6 @@ def test_an_archive_has_all_runs_and_some_captures(packed):
     readme = held["README.txt"].decode()
     assert "outcast results sweep\n" in readme
     assert "outcast replay sweep.zip --runs all\n" in readme
-    assert b"with 95 % intervals" in held["claims/claim-1.txt"]
 
 
 def test_a_reviewer_makes_it_again(packed, made, place, capsys):
@@ -128,27 +127,6 @@ def test_what_differs_is_named(sweep, capsys):
     assert status == 1
     assert f"{file.parent.name}: outcast_ratio: 77.0 there, " in out
     assert "not equal: 1 differences; 8 of 8 runs made again" in err
-
-
-def test_claims_are_run(sweep, place, capsys):
-    claims = place / "claims.yaml"
-    command = "outcast results sweep --by queue.limit --figure line -o ratio.svg"
-    over = "--over links.overrides.0.rate.trace"
-    claims.write_text(f"- {{claim: Figure 1, command: {command} {over}}}\n")
-    file = place / "sweep.zip"
-    status, _, err = answer(capsys, "pack", sweep, "-o", file, "--claims", claims)
-    assert status == 0, err
-    held = zips.contents(file)
-    assert b"<svg" in held["claims/claim-2-ratio.svg"]
-    assert f"2. Figure 1\n   {command}" in held["README.txt"].decode()
-    claims.write_text("- {claim: Figure 1, command: outcast results sweep --value nothing}\n")
-    status, _, err = answer(capsys, "pack", sweep, "-o", file, "--claims", claims)
-    assert (status, "ended with status 2: " in err) == (1, True)
-    for wrong, words in (("rm -r sweep", "'rm -r"), ("outcast results 'sweep", "No closing")):
-        claims.write_text(f'- {{claim: Figure 1, command: "{wrong}"}}\n')
-        status, _, err = answer(capsys, "pack", sweep, "-o", file, "--claims", claims)
-        assert status == 2, err
-        assert words in err
 
 
 def test_an_incomplete_sweep_is_not_packed(sweep, place, capsys):
