@@ -19,9 +19,9 @@ from statistics import fmean
 import polars as pl
 
 from benchmarks import stored
+from outcast.analysis.run_measures import drop_measures
 from outcast.analysis.statistics import Kind, central
 from outcast.records.run import Run
-from outcast.uses.papers import drop_measures
 from outcast.uses.papers.index import interval_text
 
 ROOT = Path(__file__).parents[1]

@@ -17,7 +17,7 @@ import sys
 
 TYPE_CHECKING = False  # `typing` alone would take most of the time of `import outcast`.
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
@@ -91,47 +91,45 @@ __all__ = [
     "whatif_each",
 ]
 
-_MODULES = {
-    "Executed": "outcast.api.commands",
-    "Execution": "outcast.api.runs",
-    "Experiment": "outcast.experiment",
-    "Join": "outcast.api.joins",
-    "KernelTrace": "outcast.api.traces",
-    "Packed": "outcast.archive",
-    "Program": "outcast.api.runs",
-    "Replay": "outcast.api.archives",
-    "Run": "outcast.api.runs",
-    "Sweep": "outcast.api.sweeps",
-    "analyze": "outcast.api.runs",
-    "exec_in": "outcast.api.commands",
-    "export": "outcast.api.captures",
-    "join_captures": "outcast.api.joins",
-    "load": "outcast.api.experiments",
-    "open_run": "outcast.api.runs",
-    "open_sweep": "outcast.api.sweeps",
-    "pack": "outcast.api.archives",
-    "replay": "outcast.api.archives",
-    "run": "outcast.api.runs",
-    "run_sweep": "outcast.api.sweeps",
-    "trace": "outcast.api.traces",
-}
-"""The modules of the members. The errors are in outcast.errors, and uses have members too."""
+
+def members(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Returns a package's `__getattr__` (PEP 562): it loads a member when that is first used.
+
+    `names` has the names of the members by the modules that they are in.
+    """
+    module_of = {name: module for module, own in names.items() for name in own.split()}
+
+    def load(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        member = getattr(__import__(module_of[name], fromlist=[name]), name)
+        setattr(sys.modules[package], name, member)
+        return member
+
+    return load
 
 
-def __getattr__(name: str) -> Any:
-    """Loads a member when it is first used (PEP 562)."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    from outcast import uses
-
-    if name in uses.MEMBERS:
-        member = uses.find(uses.MEMBERS[name])
-    else:
-        member = getattr(importlib.import_module(_MODULES.get(name, "outcast.errors")), name)
-    globals()[name] = member
-    return member
+if not TYPE_CHECKING:
+    __getattr__ = members(
+        __name__,
+        {
+            "outcast.api.archives": "Replay pack replay",
+            "outcast.api.captures": "export",
+            "outcast.api.commands": "Executed exec_in",
+            "outcast.api.experiments": "load",
+            "outcast.api.joins": "Join join_captures",
+            "outcast.api.runs": "Execution Program Run analyze open_run run",
+            "outcast.api.sweeps": "Sweep open_sweep run_sweep",
+            "outcast.api.traces": "KernelTrace trace",
+            "outcast.archive": "Packed",
+            "outcast.errors": (
+                "BusyError ConfigError FeatureMissingError GuestError InputError KernelError "
+                "NothingSentError OutcastError ReplayError RootError RunError UntrustedError"
+            ),
+            "outcast.experiment": "Experiment",
+            "outcast.uses": "Counterfactual fate whatif_each",
+        },
+    )
 
 
 def __dir__() -> list[str]:

@@ -15,13 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import stored
+from outcast.analysis.run_measures import measures
 from outcast.records.run import Run
 from outcast.uses.classroom.evidence import Guest
 from outcast.uses.classroom.exercise import Exercise, load_exercise, shipped
 from outcast.uses.classroom.folder import Key
 from outcast.uses.classroom.question_kind import Right
 from outcast.uses.classroom.questions import Effect, Question
-from outcast.uses.papers import measures
 
 STUDENTS = 6
 

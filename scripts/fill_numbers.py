@@ -21,9 +21,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import against, stored
+from outcast.analysis.run_measures import measures
 from outcast.errors import ConfigError, did_you_mean
 from outcast.files import write_text
-from outcast.uses.papers import measures, together
+from outcast.uses.papers import together
 from outcast.uses.papers.index import burst_text, interval_text, measured_text
 from outcast.uses.papers.recipe import Recipe, load_all
 from outcast.uses.papers.result import Result, describe, values_of

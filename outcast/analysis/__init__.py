@@ -7,12 +7,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outcast import members
 from outcast.errors import UntrustedError
 
 if TYPE_CHECKING:
+    from outcast.analysis.capture.pcap import read_capture
     from outcast.analysis.run_analysis import Analysis
+    from outcast.analysis.run_measures import (
+        drop_measures,
+        intervals,
+        kinds,
+        measures,
+        sender_measures,
+    )
+    from outcast.analysis.run_measures.kinds import Measure
+    from outcast.analysis.statistics import Interval, central, probability
+    from outcast.analysis.trace import events
+    from outcast.analysis.trace.causes import CAUSES, POLICED, QUEUE_REASONS, TIMERS, losing_ways
+    from outcast.analysis.trace.events import SOCKET, TcpEvents, with_last
+    from outcast.analysis.trace.senders import read_traced
     from outcast.records.run_directory import RunDirectory
     from outcast.records.summary import Summary
+else:
+    __getattr__ = members(
+        __name__,
+        {
+            "outcast.analysis.capture.pcap": "read_capture",
+            "outcast.analysis.run_measures": (
+                "drop_measures intervals kinds measures sender_measures"
+            ),
+            "outcast.analysis.run_measures.kinds": "Measure",
+            "outcast.analysis.statistics": "Interval central probability",
+            "outcast.analysis.trace": "events",
+            "outcast.analysis.trace.causes": "CAUSES POLICED QUEUE_REASONS TIMERS losing_ways",
+            "outcast.analysis.trace.events": "SOCKET TcpEvents with_last",
+            "outcast.analysis.trace.senders": "read_traced",
+        },
+    )
 
 
 def compute(directory: RunDirectory) -> Analysis:
@@ -61,8 +92,8 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
 
 def get_ready() -> None:
     """Imports what `compute` and `write` need, which takes longer than a small run's analysis."""
-    from outcast.analysis import run_analysis, run_summary, run_tables  # noqa: F401
-    from outcast.analysis.trace import senders, tables  # noqa: F401
+    from outcast.analysis import run_analysis, run_summary, run_tables
+    from outcast.analysis.trace import senders, tables
 
 
 def analyze(directory: RunDirectory) -> Summary:

@@ -15,6 +15,25 @@ import click
 from controllers import slim
 from outcast import __version__, files, uses
 from outcast.cli import shared, terminal
+from outcast.cli.shared import (
+    Choice,
+    Work,
+    allow_programs,
+    end_as_interrupted,
+    flag,
+    form,
+    jobs,
+    note,
+    option,
+    output,
+    path,
+    print_drawn,
+    several,
+    verb,
+    verbs,
+    work,
+)
+from outcast.cli.terminal import console, echo, echo_lines, echo_path, tell
 from outcast.emulation.commands import leave_working_folder
 from outcast.errors import ConfigError, FeatureMissingError, OutcastError, StoppedError, shortened
 
@@ -67,7 +86,7 @@ class _Verbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the verbs with their whole summaries; click's own cuts them to one line."""
-        rows = [(verb, uses.find(VERBS[verb]).get_short_help_str(1000)) for verb in VERBS]
+        rows = [(name, uses.find(VERBS[name]).get_short_help_str(1000)) for name in VERBS]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 

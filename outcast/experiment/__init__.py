@@ -16,11 +16,24 @@ from outcast.experiment.network import (
     NetworkLink,
     NetworkSwitch,
 )
-from outcast.experiment.noise import Noise
-from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA
+from outcast.experiment.noise import PROFILES, Noise, Throttled
+from outcast.experiment.parts import MTU_FRAME_BYTES, UNIT_SCHEMA, files_of, key_of, leaves
 from outcast.experiment.programs import Program
 from outcast.experiment.queues import PacingFq, Pfifo, Queue
-from outcast.experiment.reader import Source, dump, json_schema, load, load_resolved, read, validate
+from outcast.experiment.queues.drop_tail import Custom
+from outcast.experiment.reader import (
+    Source,
+    dump,
+    json_schema,
+    load,
+    load_resolved,
+    of_text,
+    parse_with_lines,
+    parse_yaml,
+    read,
+    validate,
+)
+from outcast.experiment.refusals import Location, first_wrong
 from outcast.experiment.topology import FromFile, FromGraph, Origin, OwnTopology, Topology
 from outcast.experiment.transport import TcpRand, Transport
 from outcast.experiment.whole import Experiment, Sweep

@@ -46,6 +46,12 @@ INDEXES = {
 """Functions that write the page of a folder, by the files that such a folder has."""
 
 
+def __getattr__(name: str) -> Any:
+    if name not in MEMBERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return find(MEMBERS[name])
+
+
 def find(place: str) -> Any:
     """Loads what stands in one of these tables."""
     import importlib

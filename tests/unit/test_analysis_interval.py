@@ -18,12 +18,12 @@ from outcast.analysis import analyze
 from outcast.analysis.measure import blackout
 from outcast.analysis.measure.fairness import chance_of_trend
 from outcast.analysis.measure.losses import loss_warnings
+from outcast.analysis.run_measures import intervals
 from outcast.cli import invoke as outcast
 from outcast.experiment import Instant
 from outcast.records.port_summaries import LossSummary
 from outcast.records.run import Run
 from outcast.sweep.groups import remarks_on_intervals
-from outcast.uses.papers import intervals
 from outcast.view import report, summary_words
 from outcast.view.figures import FIGURES
 from tests.golden.run_directory import make_run

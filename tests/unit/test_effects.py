@@ -7,9 +7,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.uses.papers import effects, measures, recipe
-from outcast.uses.papers.claims import Measure
-from outcast.uses.papers.effects import EffectsRun
+from outcast.analysis import Measure
+from outcast.analysis.run_measures import measures
+from outcast.uses.papers import effects, recipe
+from outcast.uses.papers.own_measures import EffectsRun
 from outcast.uses.papers.recipe import Fates
 
 MS = 1_000_000

@@ -6,11 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from outcast.analysis import Measure
 from outcast.analysis.measure import fairness
 from outcast.analysis.measure.fairness import FlowRates
+from outcast.analysis.run_measures import intervals, measures
 from outcast.records.run import Run
-from outcast.uses.papers import claims, intervals, measures, recipe, result
-from outcast.uses.papers.claims import Measure
+from outcast.uses.papers import claims, recipe, result
 from tests.golden.run_directory import analysed_run
 
 DURATION_NS = 80_000_000

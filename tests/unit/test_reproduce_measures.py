@@ -8,12 +8,13 @@ from typing import Any
 import polars as pl
 import pytest
 
+from outcast.analysis import Measure
+from outcast.analysis.run_measures import measures
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep.store import SweepDirectory
-from outcast.uses.papers import claims, measures, recipe, result
+from outcast.uses.papers import claims, recipe, result
 from outcast.uses.papers import conclusion as reproduce
-from outcast.uses.papers.claims import Measure
 from outcast.uses.papers.recipe import Mode, Point
 from outcast.uses.papers.runs import PlannedRun
 from outcast.uses.papers.state import MadeBy

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from outcast.analysis import Measure
+from outcast.analysis.run_measures import measures
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.uses.papers import measures, recipe, together
-from outcast.uses.papers.claims import Measure
+from outcast.uses.papers import recipe, together
 from outcast.uses.papers.pictures import PICTURES, curves
 from outcast.uses.papers.verdict import Verdict
 from tests.golden.run_directory import analysed_run

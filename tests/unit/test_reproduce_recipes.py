@@ -4,8 +4,9 @@ import random
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from outcast.analysis.run_measures import measures
 from outcast.errors import ConfigError
-from outcast.uses.papers import claims, measures, model, recipe, runs
+from outcast.uses.papers import claims, model, recipe, runs
 from outcast.uses.papers.claims import NoWorseClaim, OrderClaim, control_of, needed_points
 from outcast.uses.papers.recipe import Mode, Point
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from outcast.analysis.run_measures import kinds, measures
 from outcast.errors import CommandError, ConfigError, FeatureMissingError
 from outcast.experiment import load
 from outcast.plan.model import Planned
@@ -14,7 +15,7 @@ from outcast.sweep import scheduler
 from outcast.sweep import store as sweeps
 from outcast.sweep.pool import Task
 from outcast.sweep.store import RESULT, SweepDirectory, locked
-from outcast.uses.papers import measures, recipe, runs, sender_measures, state
+from outcast.uses.papers import recipe, runs, state
 from outcast.uses.papers.recipe import load_all
 from outcast.uses.papers.state import MadeBy, State
 from outcast.uses.papers.verdict import two_modes
@@ -114,10 +115,10 @@ def test_the_state_of_runs_has_their_kernel_and_root():
 
 
 def test_a_measure_that_the_code_leaves_out_is_in_the_state():
-    ratio, trips = measures.outcast_ratio, sender_measures.segment_rtt_ms
+    ratio, spread = measures.outcast_ratio, kinds.MEASURES["fates_that_spread"].function
     assert state.of_runs(OURS, [], [ratio]).measures is None
-    found = state.of_runs(OURS, [], [ratio, trips])
-    assert found.measures == state.of_runs(OURS, [], [trips]).measures
+    found = state.of_runs(OURS, [], [ratio, spread])
+    assert found.measures == state.of_runs(OURS, [], [spread]).measures
     assert str(found).endswith(f", measures {found.measures}")
 
 

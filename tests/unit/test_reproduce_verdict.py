@@ -6,17 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import brunnermunzel, mannwhitneyu
 
-from outcast.analysis import statistics
+from outcast.analysis import Measure, statistics
+from outcast.analysis.run_measures import measures
 from outcast.analysis.statistics import Interval
-from outcast.uses.papers import measures, result, together
-from outcast.uses.papers.claims import (
-    BoundClaim,
-    Claim,
-    Measure,
-    NoWorseClaim,
-    OrderClaim,
-    SizeClaim,
-)
+from outcast.uses.papers import result, together
+from outcast.uses.papers.claims import BoundClaim, Claim, NoWorseClaim, OrderClaim, SizeClaim
 from outcast.uses.papers.recipe import Point, Recipe
 from outcast.uses.papers.state import State
 from outcast.uses.papers.verdict import Verdict, decide, judge, overall, p_of_half

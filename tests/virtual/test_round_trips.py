@@ -5,9 +5,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from outcast.analysis import Measure
+from outcast.analysis.run_measures import sender_measures
 from outcast.records.run import Run
-from outcast.uses.papers import sender_measures
-from outcast.uses.papers.claims import Measure
 from tests import guest_runs
 
 DELAY_NS = 100_000

@@ -11,7 +11,7 @@ from typing import Any
 
 from outcast import handed_in
 from outcast.errors import ConfigError, InputError
-from outcast.experiment.reader import parse_yaml
+from outcast.experiment import parse_yaml
 from outcast.uses.classroom.question_kind import GAP
 from outcast.uses.classroom.questions import Question
 

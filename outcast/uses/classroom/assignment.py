@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outcast import units
-from outcast.cli import shared, terminal
+from outcast import cli, units
 from outcast.errors import ConfigError, InputError, UntrustedError, some_of
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _FORMS = ("table", "csv", "json", "moodle", "canvas")
 
 
-@shared.verbs(
+@cli.verbs(
     "assignment",
     "outcast assignment new NETS26 --student ana --student ben",
     "outcast assignment check NETS26/handout/ana",
@@ -29,8 +28,8 @@ def command() -> None:
     """Hand out an exercise, check what is missing in it, grade it."""
 
 
-_student = shared.several("--student ID", "A student who gets a folder.", "students")
-_students_file = shared.path("--students FILE", "A file with a student's ID in each line.", "file")
+_student = cli.several("--student ID", "A student who gets a folder.", "students")
+_students_file = cli.path("--students FILE", "A file with a student's ID in each line.", "file")
 
 
 def _named(students: tuple[str, ...], file: Path | None) -> list[str]:
@@ -43,22 +42,22 @@ def _named(students: tuple[str, ...], file: Path | None) -> list[str]:
     return [*students, *(line for line in lines if line)]
 
 
-@shared.verb(
+@cli.verb(
     "new",
     "outcast assignment new NETS26 --students ids.txt",
     "outcast assignment new NETS26 --exercise my-exercise --student ana -o course/NETS26",
     group=command,
 )
 @click.argument("name", metavar="NAME")
-@shared.option(
+@cli.option(
     "--exercise NAME|DIR",
     "An exercise that comes with outcast, or the folder of one.",
     default="outcast",
 )
 @_student
 @_students_file
-@shared.flag("--same-parameters", "All students get the same parameters.")
-@shared.output("DIR", "The class folder to make [default: NAME].")
+@cli.flag("--same-parameters", "All students get the same parameters.")
+@cli.output("DIR", "The class folder to make [default: NAME].")
 def new(
     name: str,
     exercise: str,
@@ -79,15 +78,15 @@ def new(
         shared=same_parameters,
     )
     count = len(klass.students)
-    terminal.echo(f"{klass.path}: {klass.exercise.title}, for {units.counted(count, 'student')}")
+    cli.echo(f"{klass.path}: {klass.exercise.title}, for {units.counted(count, 'student')}")
     if count:
-        terminal.echo(f"give each student a copy of {klass.path / 'handout'}/ID")
+        cli.echo(f"give each student a copy of {klass.path / 'handout'}/ID")
     else:
-        terminal.echo(f"add students: outcast assignment handout {klass.path} --student ID")
-    terminal.echo(f"keep {klass.path / 'key'} to yourself, and a copy of it in a safe place")
+        cli.echo(f"add students: outcast assignment handout {klass.path} --student ID")
+    cli.echo(f"keep {klass.path / 'key'} to yourself, and a copy of it in a safe place")
 
 
-@shared.verb("handout", "outcast assignment handout NETS26 --student dan", group=command)
+@cli.verb("handout", "outcast assignment handout NETS26 --student dan", group=command)
 @click.argument("klass", type=click.Path(path_type=Path), metavar="CLASS")
 @_student
 @_students_file
@@ -99,10 +98,10 @@ def handout(klass: Path, students: tuple[str, ...], file: Path | None) -> None:
     from outcast.uses.classroom.classes import Class
 
     for folder in Class(klass).hand_out(named):
-        terminal.echo(str(folder.path))
+        cli.echo(str(folder.path))
 
 
-@shared.verb("check", "outcast assignment check .", group=command)
+@cli.verb("check", "outcast assignment check .", group=command)
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 def check(directory: Path) -> None:
     """Print what is still missing in DIR, before it is handed in."""
@@ -110,17 +109,17 @@ def check(directory: Path) -> None:
     from outcast.uses.classroom.folder import Folder
 
     findings = look_through(Folder(directory))
-    terminal.echo_lines((*findings.doubtful, *findings.missing))
+    cli.echo_lines((*findings.doubtful, *findings.missing))
     if findings.missing:
         raise InputError(
             f"{directory}: {len(findings.missing) + len(findings.doubtful)} items incomplete"
         )
     if findings.doubtful:
         raise UntrustedError(f"{directory}: has runs that cannot be handed in; make them again")
-    terminal.echo(f"{directory}: complete")
+    cli.echo(f"{directory}: complete")
 
 
-@shared.verb("lint", "outcast assignment lint my-exercise", group=command)
+@cli.verb("lint", "outcast assignment lint my-exercise", group=command)
 @click.argument("exercise", metavar="EXERCISE")
 def lint(exercise: str) -> None:
     """Make the solution of EXERCISE as a student would hand it in, and grade it.
@@ -133,34 +132,34 @@ def lint(exercise: str) -> None:
     from outcast.uses.classroom.evidence import Guest
     from outcast.uses.classroom.exercise import load_exercise
 
-    shared.end_as_interrupted()
+    cli.end_as_interrupted()
     with TemporaryDirectory(prefix="outcast-lint-") as scratch:
-        found = solution.lint(load_exercise(exercise), Guest(), Path(scratch), terminal.tell)
-    terminal.echo_lines(found)
+        found = solution.lint(load_exercise(exercise), Guest(), Path(scratch), cli.tell)
+    cli.echo_lines(found)
     if found:
         raise InputError(f"{exercise}: {len(found)} problems")
-    terminal.echo(f"{exercise}: the solution earns all points")
+    cli.echo(f"{exercise}: the solution earns all points")
 
 
-@shared.verb("solve", "outcast assignment solve NETS26 --student ana -o ana-solved", group=command)
+@cli.verb("solve", "outcast assignment solve NETS26 --student ana -o ana-solved", group=command)
 @click.argument("klass", type=click.Path(path_type=Path), metavar="CLASS")
-@shared.option("--student ID", "Whose solution.", required=True)
-@shared.output("DIR", "The folder to make.", required=True)
+@cli.option("--student ID", "Whose solution.", required=True)
+@cli.output("DIR", "The folder to make.", required=True)
 def solve(klass: Path, student: str, output: Path) -> None:
     """Make the solution of one student of CLASS, as it would be handed in."""
     from outcast.uses.classroom import solution
     from outcast.uses.classroom.classes import Class
     from outcast.uses.classroom.evidence import Guest
 
-    shared.end_as_interrupted()
-    solved = solution.solve(Class(klass), student, output, Guest(), terminal.tell)
-    terminal.echo(str(solved.path))
+    cli.end_as_interrupted()
+    solved = solution.solve(Class(klass), student, output, Guest(), cli.tell)
+    cli.echo(str(solved.path))
 
 
-@shared.verb("pack", "outcast assignment pack . -o ada.zip", group=command)
+@cli.verb("pack", "outcast assignment pack . -o ada.zip", group=command)
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@shared.output("FILE", "The file to write.", required=True)
-@shared.flag("--incomplete", "Pack it although something is missing.")
+@cli.output("FILE", "The file to write.", required=True)
+@cli.flag("--incomplete", "Pack it although something is missing.")
 def pack(directory: Path, output: Path, incomplete: bool) -> None:
     """Make one small file of the student's folder DIR, to hand in.
 
@@ -179,10 +178,10 @@ def pack(directory: Path, output: Path, incomplete: bool) -> None:
         )
     made = packed.write(Folder(directory), output)
     runs = ", ".join(made.runs) or "none"
-    terminal.echo_path(made.path, f": {made.bytes / 1e3:.0f} kB, {made.files} files; runs: {runs}")
+    cli.echo_path(made.path, f": {made.bytes / 1e3:.0f} kB, {made.files} files; runs: {runs}")
 
 
-@shared.verb(
+@cli.verb(
     "grade",
     "outcast assignment grade NETS26 inbox/* -o graded",
     "outcast assignment grade NETS26 inbox/* -o graded --resume --format moodle > grades.csv",
@@ -192,16 +191,16 @@ def pack(directory: Path, output: Path, incomplete: bool) -> None:
 @click.argument(
     "submissions", type=click.Path(path_type=Path), metavar="SUBMISSION...", nargs=-1, required=True
 )
-@shared.option(
+@cli.option(
     "--format",
     "How to print: for people, for programs, or for a gradebook.",
     "form",
-    type=shared.Choice(_FORMS),
+    type=cli.Choice(_FORMS),
     default="table",
 )
-@shared.output("DIR", "Where feedback sheets, and the table of points to give by hand, go.")
-@shared.jobs
-@shared.flag("--resume", "Take what DIR has of the same submissions.")
+@cli.output("DIR", "Where feedback sheets, and the table of points to give by hand, go.")
+@cli.jobs
+@cli.flag("--resume", "Take what DIR has of the same submissions.")
 def grade(
     class_folder: Path,
     submissions: tuple[Path, ...],
@@ -220,7 +219,7 @@ def grade(
 
     if resume and output is None:
         raise ConfigError("--resume: only together with -o, because the grades are kept there")
-    shared.end_as_interrupted()
+    cli.end_as_interrupted()
     class_ = Class(class_folder)
     by_hand = None if output is None else output / gradebook.BY_HAND
     given = {} if by_hand is None else gradebook.read_by_hand(by_hand)
@@ -230,7 +229,7 @@ def grade(
         jobs=jobs or os.cpu_count() or 1,
         results=output,
         resume=resume,
-        on_progress=terminal.tell,
+        on_progress=cli.tell,
     )
     finished = gradebook.with_by_hand(graded, given)
     if by_hand is not None:
@@ -249,9 +248,9 @@ def _write(
 
     given = gradebook.read_by_hand(by_hand)
     if waiting := gradebook.write_by_hand(by_hand, gradebook.counting(graded), given):
-        shared.note(f"{waiting} answers wait for points in {by_hand}; then grade with --resume")
+        cli.note(f"{waiting} answers wait for points in {by_hand}; then grade with --resume")
     if class_.feedback == "none":
-        shared.note("no feedback sheets, because class.yaml says `feedback: none`")
+        cli.note("no feedback sheets, because class.yaml says `feedback: none`")
         return
     for each in gradebook.counting(finished):
         text = gradebook.feedback(class_.exercise.title, each)
@@ -264,16 +263,14 @@ def _print(class_: Class, graded: Sequence[Graded], form: str) -> None:
     exercise = class_.exercise
     runs, keys = list(exercise.runs), [question.key for question in exercise.questions]
     if form == "table":
-        terminal.console().print(gradebook.table(graded, runs))
-        terminal.echo_lines(gradebook.remarks(graded))
+        cli.console().print(gradebook.table(graded, runs))
+        cli.echo_lines(gradebook.remarks(graded))
     elif form == "json":
-        terminal.echo(gradebook.as_json(graded))
+        cli.echo(gradebook.as_json(graded))
     elif form == "csv":
-        terminal.echo(gradebook.as_csv(graded, runs, keys), nl=False)
+        cli.echo(gradebook.as_csv(graded, runs, keys), nl=False)
     else:
         book = {"moodle": gradebook.moodle, "canvas": gradebook.canvas}[form]
-        terminal.echo(book(class_.name, graded), nl=False)
+        cli.echo(book(class_.name, graded), nl=False)
         if waiting := gradebook.waiting(graded):
-            shared.note(
-                f"not in the gradebook, because answers wait for points: {some_of(waiting)}"
-            )
+            cli.note(f"not in the gradebook, because answers wait for points: {some_of(waiting)}")

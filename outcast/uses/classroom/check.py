@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outcast import experiment
-from outcast.archive.contents import require_unchanged
+from outcast.api import require_unchanged
 from outcast.errors import OutcastError
 from outcast.experiment import Experiment
 from outcast.handed_in import MOST_YAML_BYTES, read_text
-from outcast.records.run import Run
+from outcast.records import Run
 from outcast.uses.classroom import answers, evidence
 from outcast.uses.classroom.exercise import gap_lines
 from outcast.uses.classroom.folder import Folder, Handout

@@ -14,10 +14,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from outcast import handed_in
+from outcast.analysis import Measure, measures
 from outcast.errors import ConfigError, InputError, did_you_mean
-from outcast.experiment import reader, refusals
-from outcast.uses.papers import measures
-from outcast.uses.papers.claims import Measure
+from outcast.experiment import Location, first_wrong, parse_with_lines
 
 
 class Part(BaseModel):
@@ -57,12 +56,12 @@ class Document:
 
     file: Path
     tree: Any
-    lines: Mapping[refusals.Location, int]
+    lines: Mapping[Location, int]
 
     @classmethod
     def read(cls, file: Path) -> Document:
         """A file of YAML that holds a mapping. Raises ConfigError."""
-        tree, lines = reader.parse_with_lines(read_text(file), str(file))
+        tree, lines = parse_with_lines(read_text(file), str(file))
         if not isinstance(tree, dict):
             raise ConfigError(f"{file}: allowed is a mapping of keys, as {{KEY: VALUE}}")
         return cls(file, tree, lines)
@@ -85,7 +84,7 @@ class Document:
         try:
             return model.model_validate(self.tree)
         except ValidationError as error:
-            at, message = refusals.first_wrong(error, self.tree, model.model_json_schema())
+            at, message = first_wrong(error, self.tree, model.model_json_schema())
             raise self.refusal(at, " ".join(message.split())) from None
 
     def refusal(self, at: Sequence[str | int], message: str) -> ConfigError:

@@ -15,14 +15,10 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from outcast import experiment
-from outcast.api import making
+from outcast.api import Planned, execute
 from outcast.errors import ConfigError, InputError, OutcastError, ReplayError
-from outcast.experiment import Experiment, reader
-from outcast.experiment.parts import files_of, key_of
-from outcast.plan.model import Planned
-from outcast.records import replay
-from outcast.records.run import Run
-from outcast.records.run_directory import GuestRecord, Manifest, RunDirectory
+from outcast.experiment import Experiment, files_of, key_of, of_text, read
+from outcast.records import GuestRecord, Manifest, Run, RunDirectory, require_equal
 from outcast.uses.classroom.exercise import ALWAYS_FREE, RunTask
 from outcast.uses.classroom.folder import Folder
 from outcast.uses.classroom.question_kind import GAP
@@ -90,8 +86,8 @@ def as_issued(issued: str, config: Path) -> Experiment:
 
     Raises ConfigError: a gap is still there, or the result is no valid experiment.
     """
-    source = reader.read(config)
-    before = reader.of_text(issued, config, own_folder=config.parent.parent)
+    source = read(config)
+    before = of_text(issued, config, own_folder=config.parent.parent)
     filled = _filled(before.tree, source.tree)
     if not isinstance(filled, dict):
         raise ConfigError(f"{config}: allowed is a mapping of keys")
@@ -122,7 +118,7 @@ class Guest:
 
     def run(self, config: Experiment, target: Path) -> RunDirectory:
         """See Runner."""
-        return making.execute(Planned(config), target, progress=False, draw=False)
+        return execute(Planned(config), target, progress=False, draw=False)
 
 
 def compare(submitted: RunDirectory, fresh: RunDirectory) -> tuple[RunState, list[str]]:
@@ -141,7 +137,7 @@ def compare(submitted: RunDirectory, fresh: RunDirectory) -> tuple[RunState, lis
 
 def _difference(submitted: RunDirectory, fresh: RunDirectory) -> str:
     try:
-        replay.require_equal(submitted, fresh)
+        require_equal(submitted, fresh)
     except ReplayError as error:
         return f"run again, {error}"
     here, there = submitted.read_manifest(), fresh.read_manifest()

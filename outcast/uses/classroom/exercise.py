@@ -12,8 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from outcast import experiment
 from outcast.errors import ConfigError, did_you_mean
-from outcast.experiment import Experiment, OwnTopology, Source, reader
-from outcast.experiment.parts import files_of, key_of, leaves
+from outcast.experiment import Experiment, OwnTopology, Source, files_of, key_of, leaves, of_text
 from outcast.handed_in import FileName
 from outcast.uses.classroom import documents
 from outcast.uses.classroom.documents import Document, Line, Name, Part, Scalar
@@ -132,7 +131,7 @@ class Exercise:
         """As `expected`, before it is validated."""
         name = self.runs[run].config
         text = self.text(name, seed=seed)
-        source = reader.of_text(text, self.folder / name, own_folder=self.folder)
+        source = of_text(text, self.folder / name, own_folder=self.folder)
         return source.changed({**self.solution.runs.get(run, {}), "seed": seed})
 
 

@@ -23,7 +23,7 @@ from outcast import files, handed_in
 from outcast.errors import ConfigError, InputError
 from outcast.files import write_text
 from outcast.handed_in import FileName
-from outcast.records.run_directory import RunDirectory
+from outcast.records import RunDirectory
 from outcast.uses.classroom import answers, documents
 from outcast.uses.classroom.documents import Name, Part, Scalar
 from outcast.uses.classroom.exercise import Exercise, RunTask

@@ -26,11 +26,17 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from outcast import __version__, files
-from outcast.api.archives import scratch_folder
-from outcast.emulation.commands import python_module
-from outcast.engines.guest import kernels, roots
+from outcast.api import (
+    ask_to_end,
+    end,
+    interrupted_by_signals,
+    kernels,
+    python_module,
+    roots,
+    scratch_folder,
+    started,
+)
 from outcast.errors import InputError
-from outcast.sweep.pool import ask_to_end, end, interrupted_by_signals, started
 from outcast.uses.classroom import marking
 from outcast.uses.classroom.classes import Class
 from outcast.uses.classroom.evidence import Runner

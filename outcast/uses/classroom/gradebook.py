@@ -13,11 +13,11 @@ from rich.table import Table
 
 from outcast import files, handed_in
 from outcast.errors import ConfigError, InputError
-from outcast.records.tables import csv_text
+from outcast.records import csv_text
 from outcast.uses.classroom import answers
 from outcast.uses.classroom.marking import Graded
 from outcast.uses.classroom.question_kind import Marked, State
-from outcast.view.terminal import forms
+from outcast.view import forms
 
 
 def number(value: float) -> str:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Literal
 
 from outcast import experiment, files, handed_in
+from outcast.analysis import Measure, measures
 from outcast.errors import InputError, OutcastError
 from outcast.experiment import Experiment
-from outcast.records.run import Run
+from outcast.records import Run
 from outcast.uses.classroom import packed
 from outcast.uses.classroom.answers import Answers, read_answers
 from outcast.uses.classroom.classes import Class
@@ -29,8 +30,6 @@ from outcast.uses.classroom.exercise import Exercise
 from outcast.uses.classroom.folder import MOST_BYTES, Folder, Identity
 from outcast.uses.classroom.question_kind import Marked, Right
 from outcast.uses.classroom.questions import Effect, Question, Text
-from outcast.uses.papers import measures
-from outcast.uses.papers.claims import Measure
 
 Verdict = Literal["genuine", "consistent", "incomplete", "rejected"]
 """

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from outcast.archive import contents, zips
+from outcast.api import collect, zips
 from outcast.errors import InputError
 from outcast.uses.classroom.answers import read_answers
 from outcast.uses.classroom.folder import Folder
@@ -62,7 +62,7 @@ def write(folder: Folder, path: Path) -> Packed:
     runs = [name for name in handout.runs if folder.run(name).path.is_dir()]
     for name in runs:
         directory = folder.run(name)
-        collected = contents.collect(directory, "hashes")
+        collected = collect(directory, "hashes")
         members |= {
             f"runs/{name}/{file}": directory.path / file
             for file in _OF_A_RUN

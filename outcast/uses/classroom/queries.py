@@ -14,10 +14,10 @@ from typing import Any
 import polars as pl
 from pydantic import Field, field_validator
 
+from outcast.analysis import measures
 from outcast.errors import ConfigError, DeadlineError, InputError
-from outcast.records.run import Run
+from outcast.records import Run
 from outcast.uses.classroom.documents import Part, RunMeasure
-from outcast.uses.papers import measures
 
 QUERY_DEADLINE_S = 60.0
 """A query over a million packets takes less than a second."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from outcast.errors import InputError
-from outcast.records.run import Run
+from outcast.records import Run
 from outcast.uses.classroom.documents import Line, Name, Part
 from outcast.uses.classroom.queries import Expression
 

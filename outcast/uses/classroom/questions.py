@@ -17,12 +17,10 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, field_validator
 
 from outcast import handed_in
-from outcast.analysis import statistics
-from outcast.analysis.statistics import Interval
+from outcast.analysis import Interval, central, measures
 from outcast.errors import InputError
 from outcast.uses.classroom.documents import Line, Name, RunMeasure
 from outcast.uses.classroom.question_kind import GAP, Marked, QuestionKind, Right, as_number
-from outcast.uses.papers import measures
 
 
 class Number(QuestionKind):
@@ -353,8 +351,8 @@ class Effect(QuestionKind):
         if not all(math.isfinite(value) and value > least for pair in pairs for value in pair):
             return Interval(len(pairs), None, None, None)
         if self.is_ratio:
-            return statistics.central([mine / other for mine, other in pairs], "geometric")
-        return statistics.central([mine - other for mine, other in pairs])
+            return central([mine / other for mine, other in pairs], "geometric")
+        return central([mine - other for mine, other in pairs])
 
     def right_of(self, interval: Interval) -> Right:
         """The interval as `mark` takes it; without bounds it is infinitely wide."""

@@ -11,7 +11,7 @@ import yaml
 
 from outcast import experiment, files
 from outcast.errors import ConfigError
-from outcast.records.run import Run
+from outcast.records import Run
 from outcast.uses.classroom import answers, marking
 from outcast.uses.classroom.classes import Class, new_class
 from outcast.uses.classroom.documents import read_text

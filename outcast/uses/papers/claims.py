@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from outcast.experiment import GroupKind
-from outcast.units import parse_time_ns
+from outcast.analysis import Measure
 
 LEAST_RUNS = 5
 """No verdict rests on fewer runs of a point, each with a seed of its own."""
@@ -20,57 +19,12 @@ LEAST_RUNS = 5
 WITHOUT = ", without the effect"
 """What the label of a point's control ends with."""
 
-Interval = Literal["whole", "all_active", "second_half"] | tuple[str, str]
-"""The part of a run that a measure covers; docs/steady-state.md has each recipe's, and why.
-
-`all_active` is the time in which all flows are active, and `second_half` its second half. Two times
-as `[100ms, 500ms]` count from when all flows are active.
-"""
-
 
 class Part(BaseModel):
     """A part of a recipe; an unknown key is refused."""
 
     # A claim with NaN has no side on which an interval can lie.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Measure(Part):
-    """A number taken from one run; `kind` is a name of `measures.MEASURES`."""
-
-    kind: str
-    hops: int | None = Field(default=None, description="the class, by its hop count")
-    interval: Interval | None = Field(
-        default=None, description="the part of the run; if left out, the recipe's interval"
-    )
-    length: int | None = Field(default=None, description="the length of a chain of drops")
-    group: int | None = Field(default=None, description="the group of flows, by its index")
-    below: str | None = Field(default=None, description="only flows below this size")
-    above: str | None = Field(default=None, description="only flows above this size")
-    by: GroupKind | None = Field(default=None, description="a kind of grouping, with `label`")
-    label: str | None = Field(default=None, description="a group of that kind")
-    over: str | None = Field(default=None, description="another group of that kind")
-    within_ms: int | None = Field(default=None, description="so long after a blackout's start")
-
-    @model_validator(mode="after")
-    def _a_group_has_a_kind(self) -> Measure:
-        if (self.by is None) != (self.label is None) or (self.over and self.label is None):
-            raise ValueError("by and label: allowed are both, with or without over, or neither")
-        return self
-
-    @field_validator("interval")
-    @classmethod
-    def _from_before_to(cls, interval: Interval | None) -> Interval | None:
-        return ordered(interval)
-
-
-def ordered(interval: Interval | None) -> Interval | None:
-    """The interval. Raises ValueError if it ends before it begins."""
-    if isinstance(interval, tuple):
-        begin, end = interval
-        if parse_time_ns(begin) >= parse_time_ns(end):
-            raise ValueError(f"interval: {begin} is not before {end}")
-    return interval
 
 
 class _Claim(Part):

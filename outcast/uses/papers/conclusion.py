@@ -10,13 +10,13 @@ from typing import Literal
 
 import polars as pl
 
-from outcast.experiment.noise import Noise
-from outcast.records.run import Run
+from outcast.analysis import Measure, measures
+from outcast.api import SweepDirectory
+from outcast.experiment import Noise
+from outcast.records import Run
 from outcast.sweep.pool import Failure
-from outcast.sweep.store import SweepDirectory
-from outcast.uses.papers import measures, pictures, result, runs, state, verdict
-from outcast.uses.papers.claims import Measure, needed_points
-from outcast.uses.papers.measures import MEASURES, SEGMENT_BYTES
+from outcast.uses.papers import pictures, result, runs, state, verdict
+from outcast.uses.papers.claims import needed_points
 from outcast.uses.papers.model import ModelRun
 from outcast.uses.papers.recipe import Point, Recipe
 from outcast.uses.papers.result import BurstRecord, FailureRecord, PointRecord, Result
@@ -29,14 +29,14 @@ def is_at_floor(run: Run, measure: Measure) -> bool:
 
     Such a value says that the ratio is at least, or at most, so much. It is no measured size.
     """
-    if isinstance(run, ModelRun) or not MEASURES[measure.kind].has_floor:
+    if isinstance(run, ModelRun) or not measures.MEASURES[measure.kind].has_floor:
         return False
     try:
         sides, seconds = _sides(run, measure)
     except measures.NoValueError:
         return False
     # Half a byte for what a float loses.
-    most_bits = 8 * (SEGMENT_BYTES + 0.5)
+    most_bits = 8 * (measures.SEGMENT_BYTES + 0.5)
     return any(flows and bps * flows * seconds <= most_bits for bps, flows in sides)
 
 

@@ -7,7 +7,6 @@ of the fates is a table beside the runs, and measures take their numbers from it
 from __future__ import annotations
 
 import hashlib
-import math
 import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +17,9 @@ from typing import Any
 
 import polars as pl
 
-from outcast.records.interventions import Interventions
-from outcast.records.run import Run
-from outcast.records.tables import write_table
-from outcast.sweep.store import SweepDirectory, reduce
+from outcast.api import SweepDirectory
+from outcast.records import Interventions, Run, write_table
+from outcast.sweep.store import reduce
 from outcast.uses.papers.recipe import Fates
 from outcast.uses.whatif import compare, fates, futures
 from outcast.uses.whatif.fates import Asked
@@ -36,14 +34,6 @@ TIMEOUT_WITHIN_NS = 20_000_000
 NUDGE = "delay=1us"
 LONGEST_NS = 100_000
 """Longer chains are left out: before their end an undone drop could be answered."""
-
-
-class EffectsRun(Run):
-    """A run with what came of other fates of its packets."""
-
-    def __init__(self, run: Run, effects: pl.DataFrame) -> None:
-        super().__init__(run.directory)
-        self.effects = effects
 
 
 @dataclass(frozen=True)
@@ -284,9 +274,3 @@ def delivered(run: Run, flows: Sequence[int], from_ns: int, within_ms: Sequence[
         int(since.filter(pl.col("t_out").is_between(0, ms * 10**6))["payload"].sum())
         for ms in within_ms
     ]
-
-
-def mean_of(effects: pl.DataFrame, column: str) -> float:
-    """The mean of a column; NaN without values."""
-    mean = effects[column].cast(pl.Float64).mean() if column in effects.columns else None
-    return mean if isinstance(mean, float) else math.nan

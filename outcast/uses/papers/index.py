@@ -15,8 +15,8 @@ from outcast.uses.papers.recipe import load_all
 from outcast.uses.papers.result import ClaimRecord, Result, number
 from outcast.uses.papers.together import Row, ShownClaim
 from outcast.uses.papers.verdict import Verdict, verdict_text
+from outcast.view import page
 from outcast.view.figures import style
-from outcast.view.report import page
 from outcast.view.report.page import Picture, Table
 
 MEASURED = "measured, 95 % interval"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from outcast.records.run import Run
+from outcast.records import Run
 
 MSS_BYTES = 1448
 OVERHEAD_BYTES = 40 + 12 + 18 + 8 + 12

@@ -15,18 +15,10 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from outcast.analysis import Measure, kinds
 from outcast.errors import ConfigError, did_you_mean
-from outcast.uses.papers import sender_measures  # noqa: F401 - recipes name its measure
-from outcast.uses.papers.claims import (
-    LEAST_RUNS,
-    WITHOUT,
-    Claim,
-    Interval,
-    Measure,
-    Part,
-    control_of,
-    ordered,
-)
+from outcast.uses.papers import own_measures  # noqa: F401 - recipes name its measures
+from outcast.uses.papers.claims import LEAST_RUNS, WITHOUT, Claim, Part, control_of
 
 FOLDER = Path(__file__).parent / "recipes"
 
@@ -90,7 +82,7 @@ class Recipe(Part):
     title: str
     source: str = Field(description="paper and section, figure or page")
     reported: str = Field(description="the number or the shape that the source reports")
-    interval: Interval = Field(
+    interval: kinds.Interval = Field(
         description="the part of each run that measures cover: the source's own, or the second "
         "half where the source names none"
     )
@@ -116,8 +108,8 @@ class Recipe(Part):
 
     @field_validator("interval")
     @classmethod
-    def _from_before_to(cls, interval: Interval) -> Interval | None:
-        return ordered(interval)
+    def _from_before_to(cls, interval: kinds.Interval) -> kinds.Interval | None:
+        return kinds.ordered(interval)
 
     @model_validator(mode="before")
     @classmethod

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import click
 from rich.console import Console
 
-from outcast.cli import shared, terminal
+from outcast import cli
 from outcast.errors import RunError
-from outcast.experiment.noise import PROFILES
+from outcast.experiment import PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ _EXACT = (
 )
 
 
-@shared.verb(
+@cli.verb(
     "reproduce",
     "outcast reproduce --list",
     "outcast reproduce P10",
@@ -36,21 +36,21 @@ _EXACT = (
     "outcast reproduce P3 P10 --noise all",
 )
 @click.argument("figures", nargs=-1, metavar="FIGURE...|all")
-@shared.flag("--list", "List FIGURE, or all figures, and run nothing.", "listed")
-@shared.option(
+@cli.flag("--list", "List FIGURE, or all figures, and run nothing.", "listed")
+@cli.option(
     "--quick/--full",
     "Five seeds and short runs, or as many and as long as the findings are based on.",
     default=True,
 )
-@shared.option(
+@cli.option(
     "--noise",
     "Run each FIGURE under this profile of noise instead of its own, or in real time; can be "
     "given again.",
     multiple=True,
-    type=shared.Choice([*PROFILES, "all", "real-time"]),
+    type=cli.Choice([*PROFILES, "all", "real-time"]),
 )
-@shared.jobs
-@shared.option(
+@cli.jobs
+@cli.option(
     "-o, --output DIR",
     "Where results go; runs that are finished there are not repeated.",
     type=click.Path(path_type=Path, file_okay=False),
@@ -68,15 +68,14 @@ def command(
 
     Exit status 1 if a figure has no verdict because runs of it failed.
     """
-    from outcast.api import progress
+    from outcast.api import Planned, progress
     from outcast.api.guest import provide
-    from outcast.plan.model import Planned
     from outcast.sweep.store import locked
     from outcast.uses.papers import conclusion as reproduce
     from outcast.uses.papers import index, recipe, runs, state, together
 
     recipes = recipe.load_all()
-    console = terminal.console()
+    console = cli.console()
     if not figures and not listed:
         raise click.UsageError("name a figure, or all; --list prints the names")
     chosen = recipe.choose(recipes, figures or ["all"])
@@ -93,10 +92,10 @@ def command(
         for profile in (profiles if profiles and figure.has_runs else [None])
     }
     everything = [run for of_figure in runs_by_figure.values() for run in of_figure]
-    errors, at_a_time = terminal.console(stderr=True), jobs or os.cpu_count() or 1
+    errors, at_a_time = cli.console(stderr=True), jobs or os.cpu_count() or 1
     if "exact" in profiles:
         errors.print(_EXACT, soft_wrap=True)
-    shared.end_as_interrupted()
+    cli.end_as_interrupted()
     if first := next((run.experiment for run in everything if run.experiment is not None), None):
         provide(Planned(first), progress=True)
     with locked(output) as store:
@@ -104,7 +103,7 @@ def command(
         needed = runs.needed(everything, store, lambda text: errors.print(text, soft_wrap=True))
         if needed.missing:
             left = f"{len(needed.missing)} are left"
-            terminal.echo(f"{needed.finished} runs are finished, {left}", err=True)
+            cli.echo(f"{needed.finished} runs are finished, {left}", err=True)
         with progress.of_sweep(True) as display:
             failed = runs.make_missing(needed, store, at_a_time, display)
         failed = {**runs.make_effects(everything, store, at_a_time), **failed}
@@ -118,7 +117,7 @@ def command(
             console.print(f"{name}: {together.band_text(band)}", soft_wrap=True)
         console.print(together.control_text(rows), soft_wrap=True)
         page = index.write_index(output, rows)
-    terminal.echo_path(page)
+    cli.echo_path(page)
     _require_verdicts(requested, page)
 
 
@@ -134,7 +133,7 @@ def _require_verdicts(rows: Sequence[Row], page: Path) -> None:
 
 
 def _listing(recipes: Sequence[Recipe]) -> Table:
-    from outcast.view.terminal import forms
+    from outcast.view import forms
 
     texts = ("id", "experiment", "reported")
     table = forms.table(*texts, "runs quick", "full", left=texts, wrapped=None, style="bold")
@@ -148,7 +147,7 @@ def _listing(recipes: Sequence[Recipe]) -> Table:
 def _show(screen: Console, row: Row, output: Path) -> None:
     from outcast.uses.papers import conclusion as reproduce
     from outcast.uses.papers import index
-    from outcast.view.terminal import forms
+    from outcast.view import forms
 
     result = row.result
     screen.print()
@@ -162,7 +161,7 @@ def _show(screen: Console, row: Row, output: Path) -> None:
     screen.print(table)
     for failure in result.failures:
         screen.print(f"left out: {failure.label}, seed {failure.seed}: {failure.reason}")
-    terminal.echo(
+    cli.echo(
         f"verdict: {row.verdict_text} ({row.tally}; {index.seeds_text(result)}); "
         f"{reproduce.folder_of(output, result.id, result.profile) / result.figure}"
     )

@@ -14,15 +14,14 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from outcast import handed_in
+from outcast.analysis import Measure, intervals, measures
 from outcast.analysis.measure import fairness
 from outcast.errors import InputError, without_folder
 from outcast.files import write_text
-from outcast.records.run import Run
-from outcast.uses.papers import intervals, measures
+from outcast.records import Run
 from outcast.uses.papers.claims import (
     BoundClaim,
     Claim,
-    Measure,
     NoWorseClaim,
     OrderClaim,
     SizeClaim,

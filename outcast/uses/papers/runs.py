@@ -16,22 +16,22 @@ from typing import Any, Literal
 
 import configs
 from outcast import engines, experiment, files
+from outcast.api import Planned, SweepDirectory
 from outcast.api.experiments import load
 from outcast.errors import ConfigError, FeatureMissingError, OutcastError
-from outcast.experiment import Experiment
+from outcast.experiment import PROFILES, Experiment
 from outcast.experiment.engine import EngineName
-from outcast.experiment.noise import PROFILES
 from outcast.plan.make import make_plan
-from outcast.plan.model import Planned
-from outcast.records.run import Run
+from outcast.records import Run
 from outcast.records.tables import read_table
 from outcast.sweep import scheduler
 from outcast.sweep.pool import Captures, Failure, LocalPool, Task, is_exclusive
-from outcast.sweep.store import SweepDirectory, take_stock
+from outcast.sweep.store import take_stock
 from outcast.units import format_time, parse_time_ns
 from outcast.uses.papers import effects, model
 from outcast.uses.papers.claims import needed_points
 from outcast.uses.papers.model import ModelRun
+from outcast.uses.papers.own_measures import EffectsRun
 from outcast.uses.papers.recipe import Mode, Point, Recipe
 
 CAPTURES: Captures = "drop"
@@ -258,4 +258,4 @@ def finished(run: PlannedRun, store: SweepDirectory) -> Run | None:
     if run.point.fates is None:
         return found
     table = effects.table_of(store, run.name, run.point.fates)
-    return effects.EffectsRun(found, read_table(table))
+    return EffectsRun(found, read_table(table))

@@ -15,21 +15,18 @@ from pathlib import Path
 from pydantic import Field
 
 from outcast import __version__, handed_in
+from outcast.analysis import kinds
+from outcast.api import SweepDirectory
 from outcast.engines.chroot import Programs
 from outcast.errors import CommandError, ConfigError
 from outcast.files import write_text
-from outcast.records.run_directory import Manifest
-from outcast.sweep.store import SweepDirectory
-from outcast.uses.papers.registry import Function
+from outcast.records import Manifest
 
 FILE = "state.json"
 _OURS = Path(__file__).resolve().parents[3]
 _ROOMS = ("experiment", "plan", "networks", "records", "emulation", "analysis", "engines")
 """The rooms of `outcast` that decide a run's packets or its numbers."""
-_FILES = (
-    *("netlink.py", "units.py", "uses/papers/intervals.py", "uses/papers/measures.py"),
-    *("uses/papers/drop_measures.py", "uses/papers/model.py"),
-)
+_FILES = ("netlink.py", "units.py", "uses/papers/model.py")
 """Single files of `outcast` that do too. A row's own measures can be in other files: `measures`."""
 _PACKAGES = ("controllers", "topologies")
 _HASH_DIGITS = 12
@@ -136,7 +133,7 @@ def _short(made_by: MadeBy) -> str:
 
 
 def of_runs(
-    made_by: MadeBy, manifests: Sequence[Manifest], measures: Iterable[Function] = ()
+    made_by: MadeBy, manifests: Sequence[Manifest], measures: Iterable[kinds.Function] = ()
 ) -> State:
     """The state of runs that this outcast made, and of what is measured of them.
 
@@ -154,7 +151,8 @@ def of_runs(
             )
     digest = hashlib.sha256()
     every = {Path(inspect.getfile(function)).resolve() for function in measures}
-    own = sorted(every - {_OURS / "outcast" / name for name in _FILES})
+    rooms = {_OURS / "outcast" / room for room in _ROOMS}
+    own = sorted(path for path in every if rooms.isdisjoint(path.parents))
     for path in own:
         _add(digest, path, _OURS)
     return State(

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from outcast.errors import ConfigError
-from outcast.experiment.noise import PROFILES
+from outcast.experiment import PROFILES
 from outcast.uses.papers.result import ClaimRecord, Result, number
 from outcast.uses.papers.verdict import Verdict, overall, verdict_text
 

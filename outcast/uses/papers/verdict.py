@@ -62,8 +62,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from outcast.analysis import statistics
-from outcast.analysis.statistics import UNLIMITED, Estimate, Interval, Kind, Limits
+from outcast.analysis import Interval, statistics
+from outcast.analysis.statistics import UNLIMITED, Estimate, Kind, Limits
 from outcast.uses.papers.claims import LEAST_RUNS, Claim, OrderClaim, SizeClaim, control_of
 
 APART = 4.0

@@ -7,14 +7,11 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from outcast.errors import RunError, UntrustedError
-from outcast.records import replay
-from outcast.records.interventions import Interventions, LostPacket, PacketFate
-from outcast.records.replay import Explanation
-from outcast.records.run import Run
+from outcast.records import Explanation, Interventions, LostPacket, PacketFate, Run, causes
 from outcast.uses.whatif import elsewhere
 from outcast.uses.whatif.compared import Compared, ComparedFlows, OtherFate, WhatIf
 from outcast.uses.whatif.words import told
-from outcast.view.summary_words import main_ratio
+from outcast.view import main_ratio
 
 NAMED = 10
 """This number of packets with another fate is named."""
@@ -237,7 +234,7 @@ def of(
 
 def _causes(factual: Run, counterfactual: Run) -> Iterator[str]:
     manifests = (run.directory.read_manifest() for run in (factual, counterfactual))
-    for words in replay.causes(*manifests):
+    for words in causes(*manifests):
         yield f"other programs made them, which can decide packets too: {words}"
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from outcast import handed_in
-from outcast.records.run_directory import RunDirectory, read_record
+from outcast.records import RunDirectory, read_record
 from outcast.units import MOST_SPAN_NS
 
 _TimeNs = Annotated[int, Field(ge=-MOST_SPAN_NS, le=MOST_SPAN_NS)]

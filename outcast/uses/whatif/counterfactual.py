@@ -9,14 +9,22 @@ from pathlib import Path
 
 import polars as pl
 
+import outcast
 from outcast import files
-from outcast.api import archives, runs
+from outcast.api import make_again, opened, require_comparable
 from outcast.errors import ConfigError, UntrustedError
-from outcast.records import replay as comparing
-from outcast.records.interventions import Interventions, PacketFate
-from outcast.records.run import Run as Record
-from outcast.records.run_directory import Manifest, RunDirectory, write_record
-from outcast.records.tables import write_table
+from outcast.records import (
+    Explanation,
+    Interventions,
+    Manifest,
+    PacketFate,
+    RunDirectory,
+    explain,
+    require_prefix,
+    write_record,
+    write_table,
+)
+from outcast.records import Run as Record
 from outcast.units import MOST_SPAN_NS
 from outcast.uses.whatif import compare, fates, futures, losses
 from outcast.uses.whatif.compared import WhatIf, read_whatif
@@ -32,7 +40,7 @@ class Counterfactual:
         record: what differs, a field for each key of whatif.json.
     """
 
-    run: runs.Run
+    run: outcast.Run
     record: WhatIf
 
     @property
@@ -97,14 +105,14 @@ def what_if(
         OutcastError: the run failed, as in `run`.
     """
     path = files.nameable(Path(source))
-    with archives.opened(path) as earlier:
+    with opened(path) as earlier:
         factual = Record(earlier)
-        archives.require_comparable(earlier, str(source))
+        require_comparable(earlier, str(source))
         changes, own, from_ns = _changes(factual, path.name, wanted, lose, noise)
         target = _default_folder(path, changes, own) if directory is None else Path(directory)
         if path.resolve() in target.resolve().parents:
             raise ConfigError(f"{target}: is inside the run; allowed is another folder")
-        archives.make_again(
+        make_again(
             earlier,
             str(source),
             target,
@@ -114,14 +122,14 @@ def what_if(
             interventions=changes,
             on_analysed=lambda made: _compare(factual, made, changes, from_ns, str(source)),
         )
-    made = runs.open_run(target)
+    made = outcast.open_run(target)
     record = read_whatif(made.directory)
     assert record is not None
     return Counterfactual(made, record)
 
 
 def of_run(
-    run: runs.Run,
+    run: outcast.Run,
     packet: int | Sequence[int] | None,
     fate: str | Sequence[str],
     directory: str | os.PathLike[str] | None,
@@ -190,8 +198,8 @@ def _compare(
     # Comparing needs the captures' hashes, which a run has once it is sealed.
     made.seal()
     run = Record(made)
-    explanation = comparing.explain(factual.directory, made)
-    comparing.require_prefix(explanation, from_ns, named)
+    explanation = explain(factual.directory, made)
+    require_prefix(explanation, from_ns, named)
     compare.require_fates(run, changes.fates)
     for lost in changes.lost:
         losses.require_lost(run, lost)
@@ -200,7 +208,7 @@ def _compare(
     write(factual, run, explanation)
 
 
-def write(factual: Record, run: Record, explanation: comparing.Explanation) -> None:
+def write(factual: Record, run: Record, explanation: Explanation) -> None:
     """Writes whatif.json and its tables into the folder of the run with the intervention."""
     with factual.reading(), run.reading():
         packets, numbers = compare.blast(factual, run), compare.flow_numbers(factual, run)

@@ -9,21 +9,18 @@ from pathlib import Path
 
 import polars as pl
 
+import outcast
 from outcast import files
-from outcast.api import many
-from outcast.api.progress import note
+from outcast.api import Place, SweepDirectory, causes, experiment_of, make_each, note
 from outcast.errors import ConfigError, InputError
-from outcast.records import kept_captures
-from outcast.records.interventions import Interventions, PacketFate
-from outcast.records.run import Run as Record
-from outcast.records.run_directory import write_record
-from outcast.sweep.store import SweepDirectory
+from outcast.records import Interventions, PacketFate, digests, write_record
+from outcast.records import Run as Record
 from outcast.uses.whatif import compare, fates, futures
 from outcast.uses.whatif import outcome as outcomes
 from outcast.uses.whatif.compared import Decision, Instant
 from outcast.uses.whatif.futures import Future
 from outcast.uses.whatif.outcome import Outcome
-from outcast.view import figures, report
+from outcast.view import draw_one
 
 
 def fate(
@@ -71,16 +68,16 @@ def fate(
     given = directory.directory.path if isinstance(directory, Record) else Path(directory)
     path = files.nameable(given)
     target = path.with_name(f"{path.name}-futures") if folder is None else Path(folder)
-    place = many.Place(target, jobs, resume, scheduler, shard, merge, allow_programs, progress)
+    place = Place(target, jobs, resume, scheduler, shard, merge, allow_programs, progress)
     return _decide(path, at_ns, futures_each, outcomes.parse(outcome), place)
 
 
 def _decide(
-    path: Path, at_ns: Sequence[int], futures_each: int, wanted: Outcome, place: many.Place
+    path: Path, at_ns: Sequence[int], futures_each: int, wanted: Outcome, place: Place
 ) -> Decision | None:
     if not 1 <= futures_each <= futures.MOST_FUTURES:
         raise ConfigError(f"--futures {futures_each}: allowed are 1 to {futures.MOST_FUTURES}")
-    experiment, manifest = many.experiment_of(path, place.allow_programs)
+    experiment, manifest = experiment_of(path, place.allow_programs)
     futures.require_random(experiment, str(path))
     futures.require_within(at_ns, manifest.traffic.duration_ns, "--at")
     factual = Record(path)
@@ -98,7 +95,7 @@ def _decide(
         for future in planned
     }
     from_ns = {future.name: future.noise.t_ns for future in planned}
-    many.make_each(factual, experiment, changes, from_ns, place)
+    make_each(factual, experiment, changes, from_ns, place)
     if place.shard is not None:
         return None
     runs = SweepDirectory(place.folder)
@@ -108,12 +105,12 @@ def _decide(
         happened=happened,
         futures=str(place.folder),
         instants=instants,
-        causes=many.causes(factual, (runs.run(future.name) for future in planned)),
+        causes=causes(factual, (runs.run(future.name) for future in planned)),
         decided_ns=futures.decided_ns(instants),
     )
     write_record(factual.directory.decision, decision)
-    figures.draw_one(Record(path), "fate")
-    report.write(factual.directory)
+    draw_one(Record(path), "fate")
+    outcast.open_run(path).write_report()
     return decision
 
 
@@ -121,13 +118,13 @@ def _instants(
     factual: Record, planned: Sequence[Future], runs: SweepDirectory, wanted: Outcome
 ) -> list[Instant]:
     """What came of the futures from each instant on. Raises InputError if nothing was drawn."""
-    digests = kept_captures.digests(factual.directory)
+    captures = digests(factual.directory)
     found: dict[int, dict[int, bool]] = {}
     same: Counter[int] = Counter()
     for future in planned:
         made = Record(runs.run(future.name))
         found.setdefault(future.noise.t_ns, {})[future.noise.seed] = wanted.of(made)
-        same[future.noise.t_ns] += kept_captures.digests(made.directory) == digests
+        same[future.noise.t_ns] += digests(made.directory) == captures
     if same.total() == len(planned):
         raise InputError(
             f"{factual.directory.path}: all futures are the run itself, so its noise draws nothing"
@@ -174,18 +171,18 @@ def whatif_each(
     factual = run if isinstance(run, Record) else Record(Path(run))
     path = factual.directory.path
     target = path.with_name(f"{path.name}-each") if folder is None else Path(folder)
-    place = many.Place(target, jobs, resume, scheduler, shard, merge, allow_programs, progress)
-    experiment, manifest = many.experiment_of(path, allow_programs)
+    place = Place(target, jobs, resume, scheduler, shard, merge, allow_programs, progress)
+    experiment, manifest = experiment_of(path, allow_programs)
     if not packets:
         raise ConfigError("no packet is named; allowed are rows of packets.parquet")
     changes, own = _changes(factual, packets, fate, manifest.traffic.guest_ns)
     from_ns = {name: changed.t_in_ns for name, changed in own.items()}
-    rows, causes = [], list[str]()
-    for name in many.make_each(factual, experiment, changes, from_ns, place):
+    rows, others = [], list[str]()
+    for name in make_each(factual, experiment, changes, from_ns, place):
         made = Record(SweepDirectory(target).run(name))
-        causes += [words for words in many.causes(factual, [made.directory]) if words not in causes]
+        others += [words for words in causes(factual, [made.directory]) if words not in others]
         rows.append(_row(factual, made, own[name]))
-    for words in causes:
+    for words in others:
         note(progress, f"other programs made them, which can decide packets too: {words}")
     return pl.DataFrame(rows)
 

@@ -7,10 +7,9 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from outcast.records.run import Run
+from outcast.records import Run
 from outcast.uses.whatif.compared import WhatIf, read_decision, read_whatif
-from outcast.view.figures.style import heading, log_scale, new
-from outcast.view.palette import GREY, run_colours, series_colour
+from outcast.view import GREY, heading, log_scale, new, run_colours, series_colour
 
 
 def what_if(run: Run) -> Figure | None:

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from outcast.analysis.capture.pcap import read_capture
+from outcast.analysis import read_capture
 from outcast.errors import ConfigError, RunError
-from outcast.records.interventions import PacketFate
-from outcast.records.run import Run
+from outcast.records import PacketFate, Run
 
 
 def came_in_ns(run: Run, packet: Mapping[str, Any], port: str, where: str) -> int:

@@ -5,40 +5,40 @@ from pathlib import Path
 
 import click
 
-from outcast.cli import shared, terminal
+from outcast import cli
 
 
-@shared.verb(
+@cli.verb(
     "fate",
     "outcast fate results/fig3c --at 0:500ms:25ms --futures 20 --outcome starved",
     "outcast fate results/fig3c --at 0:100ms:10ms --futures 10 --outcome 'share(lone) < 0.5'",
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="RUN")
-@shared.option(
+@cli.option(
     "--at FROM:TO:STEP",
     "From when on the noise is drawn anew: instants after the traffic's start, without TO.",
     "at",
     required=True,
 )
-@shared.option("--futures K", "How many futures each instant has.", type=int, default=10)
-@shared.option(
+@cli.option("--futures K", "How many futures each instant has.", type=int, default=10)
+@cli.option(
     "--outcome WORDS",
     "What may become of the run: starved, 'share(lone) < 0.5', 'ratio > 2 and jain < 0.9'.",
     required=True,
 )
-@shared.work(
+@cli.work(
     "futures",
     "Take the futures of a shard's folder. Can be repeated. Those that lack are made.",
     "Continue with the futures in the folder.",
 )
-@shared.allow_programs
-@shared.output("DIR", "The futures' folder [default: RUN-futures].")
+@cli.allow_programs
+@cli.output("DIR", "The futures' folder [default: RUN-futures].")
 def command(
     directory: Path,
     at: str,
     futures: int,
     outcome: str,
-    work: shared.Work,
+    work: cli.Work,
     allow_programs: bool,
     output: Path | None,
 ) -> None:
@@ -54,12 +54,12 @@ def command(
     from outcast.uses.whatif import words as view
     from outcast.uses.whatif.futures import instants
 
-    shared.end_as_interrupted()
+    cli.end_as_interrupted()
     arguments = (directory, instants(at), futures, outcome, output)
     decision = fate.fate(*arguments, **vars(work), allow_programs=allow_programs, progress=True)
     if decision is None:
-        terminal.echo(f"part {work.part} of the futures is there; --merge puts the parts together")
+        cli.echo(f"part {work.part} of the futures is there; --merge puts the parts together")
         return
-    terminal.console().print(view.decision_table(decision))
-    terminal.echo_lines(view.sentences(decision))
-    terminal.echo(f"a future again: {view.again(decision, shlex.quote(str(directory)))}")
+    cli.console().print(view.decision_table(decision))
+    cli.echo_lines(view.sentences(decision))
+    cli.echo(f"a future again: {view.again(decision, shlex.quote(str(directory)))}")

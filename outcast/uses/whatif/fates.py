@@ -14,18 +14,18 @@ from typing import Any, cast, get_args
 import polars as pl
 
 from outcast import handed_in
+from outcast.api import switch_queue
 from outcast.errors import ConfigError, InputError, did_you_mean
-from outcast.plan import ports
-from outcast.records import kept_captures
-from outcast.records.interventions import (
+from outcast.records import (
     MOST_FATES,
     MOST_LOST,
     Fate,
     Interventions,
+    Manifest,
     PacketFate,
+    Run,
+    digests,
 )
-from outcast.records.run import Run
-from outcast.records.run_directory import Manifest
 from outcast.units import format_time, parse_time_ns
 from outcast.uses.whatif import elsewhere, losses
 from outcast.uses.whatif.losses import AskedLoss
@@ -182,7 +182,7 @@ def interventions(
         raise ConfigError(f"{len(lost)} packets that links lose; allowed are {MOST_LOST}")
     changes = Interventions(
         of=named,
-        captures=kept_captures.digests(run.directory),
+        captures=digests(run.directory),
         fates=tuple(sorted(fates.values(), key=lambda fate: fate.boot_ns)),
         lost=tuple(sorted(lost.values(), key=lambda wanted_fate: wanted_fate.t_ns)),
         noise=earlier.noise,
@@ -247,7 +247,7 @@ def _require_possible(run: Run, wanted_fate: Asked, row: dict[str, Any]) -> None
             "tell it from those that overtake it; allowed are the other fates"
         )
     if wanted_fate.fate == "forward":
-        queue = ports.switch_queue(run.experiment, run.directory.read_plan(), row["egress"]).queue
+        queue = switch_queue(run.experiment, run.directory.read_plan(), row["egress"]).queue
         if unable := {qdisc.kind for qdisc in queue.tc()} - FORWARDING:
             raise ConfigError(
                 f"{wanted_fate.where}: a queue of kind {queue.kind} cannot be told to take "

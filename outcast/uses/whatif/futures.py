@@ -6,13 +6,11 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from outcast.analysis import statistics
+from outcast.analysis import probability
+from outcast.api import derived_seed
 from outcast.errors import ConfigError, InputError
-from outcast.experiment import Experiment
-from outcast.experiment.noise import Throttled
-from outcast.records.interventions import Interventions, NoiseFrom
-from outcast.records.run import Run
-from outcast.sweep.points import derived_seed
+from outcast.experiment import Experiment, Throttled
+from outcast.records import Interventions, NoiseFrom, Run
 from outcast.units import format_time, parse_time_ns
 from outcast.uses.whatif.compared import Instant
 
@@ -155,7 +153,7 @@ def _drawn(experiment: Experiment) -> Iterator[object]:
 
 def instant(t_ns: int, outcomes: Mapping[int, bool], same: int = 0) -> Instant:
     """The outcomes of the futures from one instant on, by their seeds; `same` are the run again."""
-    low, high = statistics.probability(sum(outcomes.values()), len(outcomes))
+    low, high = probability(sum(outcomes.values()), len(outcomes))
     happened = [*outcomes.values()]
     return Instant(t_ns=t_ns, seeds=[*outcomes], happened=happened, low=low, high=high, same=same)
 

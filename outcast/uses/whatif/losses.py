@@ -8,10 +8,9 @@ from itertools import pairwise
 
 import polars as pl
 
+from outcast.api import Plan
 from outcast.errors import ConfigError, RunError, did_you_mean
-from outcast.plan.model import Plan
-from outcast.records.interventions import LostPacket
-from outcast.records.run import Run
+from outcast.records import LostPacket, Run
 
 ALLOWED = "allowed is 'packet 1234, link a-b' or 'flow 0, segment 17, link a-b'"
 _WORDS = re.compile(

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from outcast.errors import ConfigError, did_you_mean
-from outcast.records.run import Run
-from outcast.view.summary_words import main_ratio
+from outcast.records import Run
+from outcast.view import main_ratio
 
 LONGEST = 200
 LONE = "lone"

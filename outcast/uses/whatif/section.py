@@ -3,12 +3,10 @@
 from functools import partial
 from pathlib import Path
 
-from outcast.records.run import Run
+from outcast.records import Run
 from outcast.uses.whatif import words as terminal
 from outcast.uses.whatif.compared import ComparedFlows, read_decision, read_whatif
-from outcast.view.listings import MOST_ROWS
-from outcast.view.report import page
-from outcast.view.report.page import Table
+from outcast.view import MOST_ROWS, page
 
 _COMPARED = ("goodput", "drops", "timeouts")
 
@@ -36,12 +34,14 @@ def section(run: Run) -> str:
         made["first"] = [*terminal.first_lines(record)]
     if decision is not None:
         made["decided"] = [*terminal.sentences(decision)]
-        made["instants"] = Table(decision.outcome, terminal.HEADS, [*terminal.rows(decision)], 0)
+        made["instants"] = page.Table(
+            decision.outcome, terminal.HEADS, [*terminal.rows(decision)], 0
+        )
         made["future"] = terminal.again(decision, "DIR")
     return page.render(Path(__file__).with_suffix(".html"), **made)
 
 
-def _table(caption: str, compared: list[ComparedFlows]) -> Table:
+def _table(caption: str, compared: list[ComparedFlows]) -> page.Table:
     completes = any(flows.completion_ns.factual is not None for flows in compared)
     names = [*_COMPARED, *(["completion"] if completes else [])]
     head = ["", *(f"{name} {when}" for name in names for when in ("before", "after"))]
@@ -49,4 +49,4 @@ def _table(caption: str, compared: list[ComparedFlows]) -> Table:
     for flows in compared:
         both = terminal.quantities(flows, completes)
         rows.append([flows.name, *(cell for each in both for cell in terminal.written(*each))])
-    return Table(caption, head, rows)
+    return page.Table(caption, head, rows)

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from outcast.cli import shared, terminal
+from outcast import cli
 
 
-@shared.verb(
+@cli.verb(
     "whatif",
     "outcast whatif results/fig3c --packet 1232 --fate forward",
     "outcast whatif results/fig3c --packet 340 --fate forward --packet 342 --fate forward",
@@ -16,28 +16,26 @@ from outcast.cli import shared, terminal
     "outcast whatif results/fig3c --lose 'packet 2289, link h0_0_3-e0_0'",
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="RUN")
-@shared.several(
+@cli.several(
     "--packet N",
     "A row of packets.parquet, from 0, as `outcast inspect` numbers it.",
     "packets",
     type=int,
 )
-@shared.option(
+@cli.option(
     "--fate FATE",
     "What happens to it: forward, drop, mark, delay=TIME or keep. One for each --packet.",
     "words",
     multiple=True,
 )
-@shared.option(
-    "--port PORT", "The captured port at whose queue that happens, if not the row's own."
-)
-@shared.path("--fates FILE.csv", "A file of fates, with the columns port, packet and fate.", "file")
-@shared.several("--lose PACKET", "Lose a data segment on a link: 'packet 1234, link a-b'.")
-@shared.option(
+@cli.option("--port PORT", "The captured port at whose queue that happens, if not the row's own.")
+@cli.path("--fates FILE.csv", "A file of fates, with the columns port, packet and fate.", "file")
+@cli.several("--lose PACKET", "Lose a data segment on a link: 'packet 1234, link a-b'.")
+@cli.option(
     "--noise TIME:SEED", "In place of fates: from this time on, draw the noise from another seed."
 )
-@shared.allow_programs
-@shared.output("DIR", "The new run's folder [default: beside RUN, named by the first fate].")
+@cli.allow_programs
+@cli.output("DIR", "The new run's folder [default: beside RUN, named by the first fate].")
 def command(
     source: Path,
     packets: tuple[int, ...],
@@ -61,18 +59,18 @@ def command(
     from outcast.uses.whatif import fates
     from outcast.uses.whatif import words as view
 
-    shared.end_as_interrupted()
+    cli.end_as_interrupted()
     wanted = fates.asked_each(packets, words, port)
     wanted += [] if file is None else fates.read(file)
     how: dict[str, Any] = {"allow_programs": allow_programs, "noise": noise, "lose": lose}
     made = whatif.what_if(source, wanted, output, progress=True, **how)
     record, changes = made.record, made.run.directory.read_manifest().interventions
     assert changes is not None
-    terminal.echo_lines((*view.told(changes), *record.parts))
-    console = terminal.console()
+    cli.echo_lines((*view.told(changes), *record.parts))
+    console = cli.console()
     console.print(view.table(record.groups, "group"))
     console.print(view.table(record.flows, "flow"))
-    terminal.echo_lines(filter(None, (view.ratio_words(record), view.blast_words(record))))
-    terminal.echo(view.draw_words(made.run.directory.read_manifest().seed))
-    terminal.echo_lines(view.first_lines(record))
-    shared.print_drawn(made.run.path)
+    cli.echo_lines(filter(None, (view.ratio_words(record), view.blast_words(record))))
+    cli.echo(view.draw_words(made.run.directory.read_manifest().seed))
+    cli.echo_lines(view.first_lines(record))
+    cli.print_drawn(made.run.path)

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 
 from rich.table import Table
 
-from outcast.quantities import format_ratio
-from outcast.records.interventions import Interventions
+from outcast.records import Interventions
 from outcast.units import format_bps, format_time
 from outcast.uses.whatif.compared import Compared, ComparedFlows, Decision, WhatIf
-from outcast.view.listings import MOST_ROWS
-from outcast.view.terminal import forms
+from outcast.view import MOST_ROWS, format_ratio, forms
 
 _Form = Callable[[float], str]
 

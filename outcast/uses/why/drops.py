@@ -8,19 +8,16 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from outcast.analysis.trace.causes import POLICED, QUEUE_REASONS, losing_ways
-from outcast.analysis.trace.events import SOCKET, TcpEvents, with_last
-from outcast.experiment.queues.drop_tail import Custom
-from outcast.plan.links import Direction
-from outcast.plan.ports import asked_of_switch
-from outcast.records.counters import LinkRecord
-from outcast.records.run import Run
+from outcast.analysis import POLICED, QUEUE_REASONS, SOCKET, TcpEvents, losing_ways, with_last
+from outcast.api import asked_of_switch
+from outcast.experiment import Custom
+from outcast.records import LinkRecord, Run
 
 
 def reason_table(
     drops: pl.DataFrame,
     links: Iterable[LinkRecord] = (),
-    ways: Mapping[tuple[str, str], Direction] | None = None,
+    ways: Mapping[tuple[str, str], tuple[str, str]] | None = None,
 ) -> pl.DataFrame:
     """Drops by place, queue, reason and function, with the counter of the same queue or link.
 
@@ -162,7 +159,7 @@ class Words:
     limits: Mapping[str, str] = field(default_factory=dict)
     queues: Mapping[str, str] = field(default_factory=dict)
     unreasoned: Set[str] = frozenset()
-    links: Mapping[tuple[str, str], Direction] = field(default_factory=dict)
+    links: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     wires: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

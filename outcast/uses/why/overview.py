@@ -6,17 +6,14 @@ from collections.abc import Iterator, Sequence, Set
 
 import polars as pl
 
-from outcast.analysis.trace.causes import CAUSES
-from outcast.analysis.trace.events import TcpEvents
-from outcast.analysis.trace.senders import read_traced
+from outcast.analysis import CAUSES, TcpEvents, read_traced
 from outcast.errors import ConfigError
-from outcast.records.flows import FlowRecord
-from outcast.records.run import IN_INTERVAL, Run
+from outcast.records import IN_INTERVAL, FlowRecord, Run
 from outcast.units import counted
 from outcast.uses.why import sums
 from outcast.uses.why.drops import Words, chain_table, reason_table
 from outcast.uses.why.waits import wait_table, within
-from outcast.view.terminal import forms
+from outcast.view import forms
 
 
 def text(run: Run) -> str:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from outcast.analysis.trace import events as of
-from outcast.analysis.trace.events import TcpEvents
-from outcast.records.counters import Counters
+from outcast.analysis import TcpEvents
+from outcast.analysis import events as of
+from outcast.records import Counters
 
 
 class _Part(NamedTuple):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from outcast.analysis.trace import events as of
-from outcast.analysis.trace.causes import TIMERS
-from outcast.analysis.trace.events import SOCKET, TcpEvents, with_last
+from outcast.analysis import SOCKET, TIMERS, TcpEvents, with_last
+from outcast.analysis import events as of
 
 BLACKOUT, TAIL, HOLE = "blackout", "tail loss", "hole"
 

@@ -4,20 +4,18 @@ from pathlib import Path
 
 import click
 
-from outcast.cli import shared, terminal
+from outcast import cli
 
 
-@shared.verb(
+@cli.verb(
     "why",
     "outcast why results/fig3c",
     "outcast why results/fig3c --flow 0",
 )
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@shared.option("--flow F", "Only this flow, by its number.", type=int)
-@shared.flag(
-    "--whole", "Of the whole run, in place of the interval that its numbers are of.", "whole"
-)
-@shared.form
+@cli.option("--flow F", "Only this flow, by its number.", type=int)
+@cli.flag("--whole", "Of the whole run, in place of the interval that its numbers are of.", "whole")
+@cli.form
 def command(directory: Path, flow: int | None, whole: bool, form: str) -> None:
     """Say why, by the kernel's own events of a run (DIR).
 
@@ -25,7 +23,7 @@ def command(directory: Path, flow: int | None, whole: bool, form: str) -> None:
     counters. With --flow: from each drop to its repair. `outcast trace DIR` records the events of a
     run that ended.
     """
-    from outcast.records.run import Run
+    from outcast.records import Run
     from outcast.uses.why import overview
 
     run = Run(directory)
@@ -34,4 +32,4 @@ def command(directory: Path, flow: int | None, whole: bool, form: str) -> None:
         if flow is None
         else overview.chains(run, flow, form, whole)
     )
-    terminal.echo_lines(lines)
+    cli.echo_lines(lines)

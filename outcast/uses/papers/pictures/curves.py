@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
-from outcast.uses.papers import measures
-from outcast.uses.papers.claims import Claim, Measure, OrderClaim
+from outcast.analysis import Measure, measures, sender_measures
+from outcast.uses.papers.claims import Claim, OrderClaim
 from outcast.uses.papers.pictures.goodput import draw_window_bars
 from outcast.uses.papers.pictures.parts import (
     Runs,
@@ -25,13 +25,13 @@ from outcast.uses.papers.pictures.parts import (
     series_of,
 )
 from outcast.uses.papers.recipe import Point, Recipe
-from outcast.uses.papers.sender_measures import segments
 from outcast.uses.papers.together import Row, in_order
 from outcast.uses.papers.verdict import Verdict, verdict_text
+from outcast.view import GREY, log_scale, series_colour
 from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines, set_amounts
 from outcast.view.figures.senders import captured_rtt_lines, window_lines
-from outcast.view.figures.style import log_scale, save, styled
-from outcast.view.palette import BLUE, GREEN, GREY, PURPLE, VERMILION, series_colour
+from outcast.view.figures.style import save, styled
+from outcast.view.palette import BLUE, GREEN, PURPLE, VERMILION
 
 
 def _draw_over_time(axes: Axes, lines: list[Line], what: str) -> None:
@@ -48,7 +48,7 @@ def goodput_and_rtt(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
     draw_window_bars(left, runs[point.label])
     right.set_title("(b) round-trip time of segments, one run")
     run = runs[point.label][0]
-    _draw_over_time(right, captured_rtt_lines(run, segments(run).lazy()), "ms")
+    _draw_over_time(right, captured_rtt_lines(run, sender_measures.segments(run).lazy()), "ms")
     return 7.5, 3.0
 
 

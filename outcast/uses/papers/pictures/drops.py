@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from matplotlib.figure import FigureBase
 
-from outcast.uses.papers import drop_measures
+from outcast.analysis import drop_measures
 from outcast.uses.papers.pictures.parts import Runs, Size, flows_of_port, name_lanes, panels
 from outcast.uses.papers.recipe import Recipe
 from outcast.view.figures.drops import draw_packets

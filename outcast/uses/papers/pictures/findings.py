@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 from matplotlib.ticker import LogLocator, NullLocator
 
-from outcast.records.run import Run
-from outcast.uses.papers import intervals, measures
-from outcast.uses.papers.claims import Measure
-from outcast.uses.papers.effects import WITHIN_MS, EffectsRun
+from outcast.analysis import Measure, intervals, measures
+from outcast.records import Run
+from outcast.uses.papers.effects import WITHIN_MS
+from outcast.uses.papers.own_measures import EffectsRun
 from outcast.uses.papers.pictures.parts import (
     Runs,
     Size,
@@ -27,9 +27,9 @@ from outcast.uses.papers.pictures.parts import (
     series_of,
 )
 from outcast.uses.papers.recipe import Point, Recipe
+from outcast.view import GREY, log_scale, series_colour
 from outcast.view.figures.parts import Line, bounds, draw_lines
-from outcast.view.figures.style import log_scale
-from outcast.view.palette import GREY, class_colours, series_colour
+from outcast.view.palette import class_colours
 
 Values = npt.NDArray[np.float64]
 CHAIN_TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 5, 10)

@@ -10,13 +10,14 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
-from outcast.records.run import Run
-from outcast.uses.papers.claims import Interval, Measure
+from outcast.analysis import Measure, kinds
+from outcast.records import Run
 from outcast.uses.papers.pictures.parts import Runs, Size, grid, hops_of, interval, label_of, panels
 from outcast.uses.papers.recipe import Point, Recipe
+from outcast.view import run_colours, series_colour
 from outcast.view.figures.goodput import draw_rows, flow_rates, goodput_curves
 from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines
-from outcast.view.palette import class_colours, run_colours, series_colour, shaded
+from outcast.view.palette import class_colours, shaded
 
 LONGEST_CHAIN = 5
 """Chains of this many drops or more share the last bar, as in figure 11 of the Outcast paper."""
@@ -27,7 +28,7 @@ def draw_window_bars(axes: Axes, runs: Sequence[Run], *, per_host: bool = False)
 
     Windows count from when all flows are active.
     """
-    parts: dict[str, Interval] = {name: ("0s", name) for name in runs[0].summary.windows}
+    parts: dict[str, kinds.Interval] = {name: ("0s", name) for name in runs[0].summary.windows}
     parts["2nd half"] = "second_half"
     groups = []
     for hops, colour in class_colours(hops_of(runs[0])).items():

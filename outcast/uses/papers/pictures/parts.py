@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 
-from outcast.analysis.statistics import Interval
-from outcast.records.run import Run
-from outcast.uses.papers import measures
-from outcast.uses.papers.claims import Measure
+from outcast.analysis import Interval, Measure, measures
+from outcast.records import Run
 from outcast.uses.papers.recipe import Point, Recipe
 from outcast.uses.papers.verdict import central
 

@@ -12,11 +12,10 @@ import polars as pl
 from outcast.analysis.capture.headers import ACK
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.measure.tcp import Acks, RoundTrips, round_trips
+from outcast.analysis.run_measures import drop_measures, intervals
+from outcast.analysis.run_measures.kinds import NOT_NEGATIVE, Measure, measure
 from outcast.records.flows import FlowRecord
 from outcast.records.run import Run
-from outcast.uses.papers import drop_measures, intervals
-from outcast.uses.papers.claims import Measure
-from outcast.uses.papers.registry import NOT_NEGATIVE, measure
 
 
 @measure(limits=NOT_NEGATIVE)

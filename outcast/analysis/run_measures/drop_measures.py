@@ -9,9 +9,8 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.measure.blackout import chains, chains_by_lot, is_dense
+from outcast.analysis.run_measures.kinds import NOT_NEGATIVE, SHARE, Measure, measure
 from outcast.records.run import Run
-from outcast.uses.papers.claims import Measure
-from outcast.uses.papers.registry import NOT_NEGATIVE, SHARE, measure
 
 _LOST = pl.col("verdict").cast(pl.String) == "dropped"
 

@@ -14,17 +14,20 @@ import polars as pl
 
 from outcast.analysis import statistics
 from outcast.analysis.measure import spreads
-from outcast.analysis.statistics import UNLIMITED, Limits
+from outcast.analysis.run_measures import drop_measures, intervals
+from outcast.analysis.run_measures.kinds import (
+    MEASURES,
+    NOT_NEGATIVE,
+    SHARE,
+    Measure,
+    measure,
+)
+from outcast.analysis.statistics import Limits
 from outcast.errors import ConfigError
 from outcast.records.run import Run
 from outcast.records.sender_tables import while_active
 from outcast.records.summary import ClassSummary, GroupSummary, Summary, Window
 from outcast.units import parse_size_bytes
-from outcast.uses.papers import drop_measures, intervals
-from outcast.uses.papers.claims import Measure
-from outcast.uses.papers.effects import EffectsRun, mean_of
-from outcast.uses.papers.model import ModelRun
-from outcast.uses.papers.registry import MEASURES, NOT_NEGATIVE, SHARE, Kind, measure
 
 __all__ = ["MEASURES"]
 
@@ -251,61 +254,6 @@ def workload_goodput_bps(run: Run, _measure: Measure) -> float:
     return workload.goodput_bps if workload else math.nan
 
 
-def _effects(run: Run) -> pl.DataFrame:
-    if not isinstance(run, EffectsRun):
-        raise ConfigError("this measure needs other fates: the point must have fates")
-    return run.effects
-
-
-def _of_effects(column: str) -> Kind:
-    return Kind(lambda run, _: mean_of(_effects(run), column), limits=SHARE)
-
-
-def _gain(undone: pl.Expr, *, summed: bool = False) -> Kind:
-    """The mean gain of a blackout's flows by some of its undone drops, in bit/s."""
-
-    def function(run: Run, measure: Measure) -> float:
-        gain, rows = f"gain_{measure.within_ms}ms_bps", _effects(run).filter(undone)
-        return mean_of(rows.group_by("group").agg(pl.col(gain).sum()) if summed else rows, gain)
-
-    return Kind(function, limits=UNLIMITED)
-
-
-def _of_model(name: str) -> Kind:
-    def function(run: Run, _measure: Measure) -> float:
-        if not isinstance(run, ModelRun):
-            raise ConfigError("this measure needs a computation: the point must have payload_min")
-        return float(getattr(run.enqueued, name))
-
-    return Kind(function, limits=SHARE)
-
-
-MEASURES.update(
-    # After so many of the fates a packet of another flow has another fate too.
-    fates_that_spread=_of_effects("spread"),
-    # The mean share of a run's packets that have another fate, or are in one of the runs alone.
-    fates_changed=_of_effects("changed"),
-    # After so many of the fates other flows get less than half of the mean.
-    fates_that_starve_others=_of_effects("other_starved"),
-    # After so many of the fates it is the other side of the ratio that gets less.
-    fates_that_swap_sides=_of_effects("other_side"),
-    # All drops of a blackout are undone.
-    undone_together_bps=_gain(pl.col("undone").is_null()),
-    # They are undone one by one: what they give together, without one another.
-    undone_apart_bps=_gain(pl.col("undone").is_not_null(), summed=True),
-    # The last drop alone, of blackouts that a timeout follows.
-    undone_last_bps=_gain(pl.col("is_last") & pl.col("timeout")),
-    # All drops together, of blackouts that a timeout follows.
-    undone_before_timeout_bps=_gain(pl.col("undone").is_null() & pl.col("timeout")),
-    # The shares of cases in which the loser's next packet, X2, is queued; the winner's, Y2; both;
-    # and neither (TCPRand, figure 5).
-    x2_queued=_of_model("x2"),
-    y2_queued=_of_model("y2"),
-    both_queued=_of_model("both"),
-    neither_queued=_of_model("neither"),
-)
-
-
 def take(run: Run, measure: Measure) -> float:
     """Takes a measure of a run; NaN if the run has no such number.
 
@@ -321,7 +269,7 @@ def take(run: Run, measure: Measure) -> float:
 
 def rivals(run: Run, measure: Measure) -> float | None:
     """Counts a ratio's flows of the first side for each of the other; None if it is no ratio."""
-    if isinstance(run, ModelRun) or measure.kind not in ("outcast_ratio", "group_ratio"):
+    if measure.kind not in ("outcast_ratio", "group_ratio"):
         return None
     flows = run.manifest.compared_flows
     if measure.kind == "group_ratio":
@@ -360,6 +308,6 @@ def is_stationary(run: Run, measure: Measure) -> bool | None:
     None if it cannot be told: for a computation, for a run of few bins, or for a measure that
     counts over the whole run. See intervals.is_stationary.
     """
-    if isinstance(run, ModelRun) or not MEASURES[measure.kind].has_interval:
+    if not MEASURES[measure.kind].has_interval:
         return None
     return intervals.is_stationary(run, measure.interval)

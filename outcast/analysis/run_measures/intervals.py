@@ -10,11 +10,11 @@ from outcast.analysis.measure import fairness
 from outcast.analysis.measure.fairness import FlowRates
 from outcast.analysis.measure.flows import summed_up
 from outcast.analysis.run_analysis import Interval as Span
+from outcast.analysis.run_measures.kinds import Interval
 from outcast.plan.grouping import Comparison
 from outcast.records.run import Run
 from outcast.records.summary import Summary, Window
 from outcast.units import parse_time_ns
-from outcast.uses.papers.claims import Interval
 
 
 def span_of(run: Run, interval: Interval | None) -> Span:
