@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import polars as pl
 
-from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure import computed
 from outcast.analysis.measure.bins import throughput_table
-from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.completions import completion_summary, probe_summary, program_summary
 from outcast.analysis.measure.fairness import (
     changes,
@@ -45,7 +42,8 @@ from outcast.analysis.measure.kernel_counts import (
     synchronisation,
 )
 from outcast.analysis.measure.losses import loss_summary, loss_warnings, utilisation, where
-from outcast.analysis.measure.port_summary import noise_summary, phase_summary, queue_summary
+from outcast.analysis.measure.noise import noise_summary, phase_summary
+from outcast.analysis.measure.port_summary import port_drops, queue_summary
 from outcast.analysis.measure.streams import copied_warnings
 from outcast.analysis.run_analysis import Analysis, Interval, when_all_active
 from outcast.analysis.trust import capture_summary
@@ -55,7 +53,6 @@ from outcast.records.flows import FlowRecord
 from outcast.records.port_summaries import (
     LossSummary,
     NoiseSummary,
-    PortDrops,
     QueueSummary,
 )
 from outcast.records.summary import (
@@ -354,7 +351,7 @@ def summarize(analysis: Analysis, wall_s: Mapping[str, float]) -> Summary:
             format_time(part.end_ns - part.start_ns): window(analysis, part)
             for part in windows(analysis)
         },
-        drops=_port_drops(analysis),
+        drops=port_drops(analysis),
         losses=losses,
         flow_chains={hops: part["chains"] for hops, part in of_classes.items()},
         tcp={
@@ -410,33 +407,6 @@ def _limited(analysis: Analysis, flows: Mapping[int, FlowMeasures]) -> dict[str,
             if flows[record.flow].active.seconds
         ],
     )
-
-
-def _port_drops(analysis: Analysis) -> dict[str, PortDrops]:
-    hops = defaultdict(set)
-    for record in analysis.manifest.flows:
-        if record.ingress is not None and record.hops is not None:
-            hops[record.ingress].add(record.hops)
-    drops = {}
-    for port in analysis.ports:
-        joined = port.joined
-        counts = analysis.counts(port.reached_ns)
-        chains = port.chains.only(counts[port.chains.first])
-        for index, name in enumerate(joined.inputs):
-            mine = counts & (joined.arrivals.port == index)
-            of_port = chains.ingress == index
-            lengths = chains.drops[of_port]
-            # If a port feeds two bottlenecks, the output's name is a part of its entries' names.
-            key = name if name not in drops else f"{name}>{port.record.egress}"
-            drops[key] = PortDrops(
-                packets=int(mine.sum()),
-                dropped=int((mine & (joined.verdict == Verdict.DROPPED)).sum()),
-                longest_chain=int(lengths.max()) if lengths.size else 0,
-                chains=length_counts(lengths),
-                blackouts=int((chains.others_through[of_port] > 0).sum()),
-                hops=sorted(hops[name]),
-            )
-    return drops
 
 
 def _fairness(analysis: Analysis, table: pl.DataFrame | None) -> dict[str, FairnessSummary]:

@@ -7,18 +7,19 @@ import pytest
 
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.join.join import Joined, join
-from outcast.analysis.measure.noise import LEAST_ARRIVALS, Phase, noise, phase_of
+from outcast.analysis.measure.noise import LEAST_ARRIVALS, kept_phase, noise
+from outcast.records.port_summaries import NoiseInput
 from tests.golden.packets import P, capture
 
 PACKET_NS = 12_000
 """Of the frames of `P`, if they leave so far apart."""
 
 
-def seen(phase: np.ndarray, every: int = 1) -> Phase:
+def seen(phase: np.ndarray, every: int = 1) -> NoiseInput:
     """An input that sends a packet in each `every`th packet time, at these phases."""
     begins = np.arange(phase.size) * every * PACKET_NS
     stamps = begins + np.round(phase % 1 * PACKET_NS).astype(np.int64)
-    return phase_of(stamps, phase % 1, PACKET_NS)
+    return kept_phase(stamps, phase % 1, PACKET_NS)
 
 
 @pytest.mark.parametrize("every", [1, 3, 20])
@@ -49,7 +50,7 @@ def test_few_arrivals_tell_nothing():
     few = seen(np.full(LEAST_ARRIVALS - 1, 0.3))
     assert (few.arrivals, few.kept) == (LEAST_ARRIVALS - 1, None)
     # Many arrivals within a short time say nothing of long lags.
-    short = phase_of(np.arange(200, dtype=np.int64) * 1000, np.full(200, 0.3), PACKET_NS)
+    short = kept_phase(np.arange(200, dtype=np.int64) * 1000, np.full(200, 0.3), PACKET_NS)
     assert short.kept is None
 
 
@@ -85,13 +86,14 @@ def scene(folder: Path, jitter_us: int, packets: int = 3000) -> Joined:
 
 def test_the_inputs_of_a_scene_are_told_apart(tmp_path):
     joined = scene(tmp_path, jitter_us=0)
-    gaps, phases = noise(joined, 0, 0)
-    assert (gaps.packet_ns, gaps.mean_ns, gaps.spread) == (12e3, 12e3, 0)
-    a, b = (phases[joined.inputs.index(port)] for port in "ab")
-    assert a.kept > 0.95
-    assert b.kept < 0.15
+    found = noise(joined, 0, 0, nominal_ns=12_000)
+    assert (found.packet_time_us, found.of_nominal, found.mean_of_nominal) == (12, 1, 1)
+    assert found.gap_spread == 0
+    assert found.inputs["a"].kept > 0.95
+    assert found.inputs["b"].kept < 0.15
 
 
 def test_an_output_that_is_never_busy_has_no_noise(tmp_path):
     few = scene(tmp_path, jitter_us=0, packets=90)
-    assert noise(few, 0, 0) == (None, {})
+    found = noise(few, 0, 0, 12_000)
+    assert (found.back_to_back, found.of_nominal, found.inputs) == (0, None, {})

@@ -3,10 +3,10 @@
 A full drop-tail queue has one free place for each packet that leaves. Who gets it is decided by
 when, between two departures, the packets of each input come in: their phase (phase effects: Floyd
 and Jacobson, "On Traffic Phase Effects in Packet-Switched Gateways", 1992). Measured is the share
-of its phase that an input keeps. It is of one input against the departures. Whether two inputs are
-in step with one another it does not say, nor by how much runs of other seeds differ.
+of its phase that an input keeps, against the departures. It does not say whether two inputs are in
+step with one another, nor by how much runs of other seeds differ.
 
-Everything is counted in packet times, and a phase is an angle: 0 and 1 packet time are the same.
+Times are counted in packet times, and a phase is an angle: 0 and 1 packet time are the same.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ import numpy as np
 from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.analysis.join.join import Joined
 from outcast.analysis.measure.blackout import Chains
+from outcast.analysis.port_analysis import PortAnalysis
+from outcast.analysis.run_analysis import Analysis
 from outcast.experiment.links import Framing
+from outcast.records.port_summaries import NoiseInput, NoiseSummary, PhaseSummary
 
 LEAST_GAPS = 100
-"""Of fewer gaps between full frames the packet time is not told."""
+"""Fewer gaps between full frames show no packet time."""
 LEAST_ARRIVALS = 100
-"""Of fewer arrivals at an input no phase is told. By chance alone 100 keep 10 % of it."""
+"""Fewer arrivals at an input show no phase. By chance alone 100 keep 10 % of it."""
 LEAST_PAIRS = 100
 MOST_ARRIVALS = 1_000_000
 """Of more arrivals of one input the last ones count."""
@@ -32,84 +35,77 @@ LAGS = (64.0, 256.0)
 RTO of 2 ms at 1 Gbps. A phase that is lost earlier hardly decides about a flow."""
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """How the full frames of one input came in while the output was busy.
+def noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
+    """How regular the output is, and the share of its phase that each input keeps."""
+    forwarded = port.joined.left_as >= 0
+    delays = port.reached_ns[forwarded] - port.joined.arrivals.stamp_ns[forwarded]
+    latest_ns = int(delays.max(initial=0)) + (port.record.queue.jitter_ns or 0)
+    queue = port.record.queue
+    # Captures of others do not show what a frame takes on their link besides its bytes.
+    rate_bps = None if analysis.manifest.engine is None else queue.rate_bps
+    if rate_bps and not analysis.link_rate(port.record.egress, rate_bps).is_constant:
+        rate_bps = None
+    nominal_ns = packet_time_ns(port.joined, 0, rate_bps, queue.framing) if rate_bps else None
+    return noise(port.joined, 0, latest_ns, nominal_ns)
 
-    `kept` is by how much arrivals `LAGS` apart have the same phase: 1 for always, 0 for none of
-    it. None for too few.
+
+def noise(joined: Joined, egress: int, latest_ns: int, nominal_ns: int | None) -> NoiseSummary:
+    """Measures the gaps between an output's frames, and the phase of each input.
+
+    `latest_ns` is the longest that a packet can take to the queue: one that came in earlier than
+    that before another left waited for it. `nominal_ns` is the packet time by the link's rate.
     """
-
-    arrivals: int
-    kept: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Gaps:
-    """The gaps between full frames back to back.
-
-    `packet_ns` is their median, and `spread` their p5 to p95 over the median.
-    """
-
-    count: int
-    packet_ns: float
-    mean_ns: float
-    spread: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Departures:
-    """The packets that left an output.
-
-    `back_to_back`: it and the one before are full frames, and it was waiting when the other left.
-    """
-
-    stamp_ns: I64
-    frame_bytes: int
-    back_to_back: Bool
-
-
-def _departures(joined: Joined, egress: int, latest_ns: int) -> _Departures:
     mine = joined.departures.port == egress
-    stamps, frames = joined.departures.stamp_ns[mine], joined.departures.frame_bytes[mine]
-    came_as = joined.came_as[mine]
+    left_ns, frames = joined.departures.stamp_ns[mine], joined.departures.frame_bytes[mine]
+    came_as, arrivals = joined.came_as[mine], joined.arrivals
     full = int(np.bincount(frames).argmax()) if frames.size else 0
-    came_ns = joined.arrivals.stamp_ns[np.maximum(came_as, 0)] if len(joined.arrivals) else stamps
-    waited = (came_as[1:] >= 0) & (came_ns[1:] + latest_ns <= stamps[:-1])
+    came_ns = arrivals.stamp_ns[np.maximum(came_as, 0)] if len(arrivals) else left_ns
+    waited = (came_as[1:] >= 0) & (came_ns[1:] + latest_ns <= left_ns[:-1])
+    # A packet and the one before it are full frames, and it waited when the other left.
+    back_to_back = np.zeros(left_ns.size, bool)
     is_full = frames == full
-    back_to_back = np.zeros(stamps.size, bool)
-    back_to_back[1:] = waited & is_full[1:] & is_full[:-1] & (np.diff(stamps) > 0)
-    return _Departures(stamps, full, back_to_back)
+    back_to_back[1:] = waited & is_full[1:] & is_full[:-1] & (np.diff(left_ns) > 0)
+    gaps_ns = np.diff(left_ns)[back_to_back[1:]]
+    if gaps_ns.size < LEAST_GAPS:
+        return NoiseSummary(
+            back_to_back=0, packet_time_us=None, of_nominal=None, gap_spread=None, inputs={}
+        )
+    p5, packet_ns, p95 = (float(value) for value in np.percentile(gaps_ns, (5, 50, 95)))
+    came = (joined.egress == egress) & (arrivals.frame_bytes == full)
+    inputs = {}
+    for port in np.unique(arrivals.port[came]).tolist():
+        came_ns = arrivals.stamp_ns[came & (arrivals.port == port)]
+        own = phases_of(left_ns, back_to_back, came_ns)
+        inputs[joined.inputs[port]] = kept_phase(*own, packet_ns)
+    return NoiseSummary(
+        back_to_back=gaps_ns.size,
+        packet_time_us=round(packet_ns / 1e3, 4),
+        of_nominal=nominal_ns and round(packet_ns / nominal_ns, 4),
+        mean_of_nominal=nominal_ns and round(float(gaps_ns.mean()) / nominal_ns, 4),
+        gap_spread=round((p95 - p5) / packet_ns, 4),
+        inputs=inputs,
+    )
 
 
-def gaps(departures: _Departures) -> Gaps | None:
-    """The gaps between departures; None if there are too few."""
-    between = np.diff(departures.stamp_ns)[departures.back_to_back[1:]]
-    if between.size < LEAST_GAPS:
-        return None
-    p5, p50, p95 = (float(value) for value in np.percentile(between, (5, 50, 95)))
-    return Gaps(int(between.size), p50, float(between.mean()), (p95 - p5) / p50)
-
-
-def phases_of(departures: _Departures, arrived_ns: I64) -> tuple[I64, Array]:
+def phases_of(left_ns: I64, back_to_back: Bool, arrived_ns: I64) -> tuple[I64, Array]:
     """The arrivals that fall between two full frames back to back, with their phases, 0 to 1."""
-    before = np.searchsorted(departures.stamp_ns, arrived_ns, side="right") - 1
-    inside = (before >= 0) & (before + 1 < departures.stamp_ns.size)
+    before = np.searchsorted(left_ns, arrived_ns, side="right") - 1
+    inside = (before >= 0) & (before + 1 < left_ns.size)
     arrived_ns, before = arrived_ns[inside], before[inside]
-    busy = departures.back_to_back[before + 1]
+    busy = back_to_back[before + 1]
     arrived_ns, before = arrived_ns[busy], before[busy]
-    begin, end = departures.stamp_ns[before], departures.stamp_ns[before + 1]
+    begin, end = left_ns[before], left_ns[before + 1]
     return arrived_ns, (arrived_ns - begin) / (end - begin)
 
 
-def phase_of(arrived_ns: I64, phase: Array, packet_ns: float) -> Phase:
+def kept_phase(arrived_ns: I64, phase: Array, packet_ns: float) -> NoiseInput:
     """What the arrivals of one input show: the mean cosine of the turn between two of their phases.
 
-    Counted are pairs that are `LAGS` apart in time, and a half power of 2 in arrivals.
+    Pairs count that are `LAGS` apart in time, and a half power of 2 in arrivals.
     """
     count = int(arrived_ns.size)
     if count < LEAST_ARRIVALS:
-        return Phase(count)
+        return NoiseInput(arrivals=count, kept=None)
     arrived_ns, phase = arrived_ns[-MOST_ARRIVALS:], phase[-MOST_ARRIVALS:]
     angle = np.exp(2j * np.pi * phase)
     same, pairs = 0.0, 0
@@ -120,30 +116,38 @@ def phase_of(arrived_ns: I64, phase: Array, packet_ns: float) -> Phase:
         within = (lag >= LAGS[0]) & (lag < LAGS[1])
         same += float((angle[apart:] * angle[:-apart].conj()).real[within].sum())
         pairs += int(within.sum())
-    return Phase(count, max(0.0, same / pairs) if pairs >= LEAST_PAIRS else None)
-
-
-def noise(joined: Joined, egress: int, latest_ns: int) -> tuple[Gaps | None, dict[int, Phase]]:
-    """Measures an output's noise: the gaps between its frames, and the phase of each input.
-
-    `latest_ns` is the longest that a packet can take to the queue: one that came in so long before
-    another left waited for it.
-    """
-    departures = _departures(joined, egress, latest_ns)
-    between = gaps(departures)
-    if between is None:
-        return None, {}
-    arrivals = joined.arrivals
-    mine = (joined.egress == egress) & (arrivals.frame_bytes == departures.frame_bytes)
-    seen = {}
-    for port in np.unique(arrivals.port[mine]).tolist():
-        came_ns = arrivals.stamp_ns[mine & (arrivals.port == port)]
-        seen[int(port)] = phase_of(*phases_of(departures, came_ns), between.packet_ns)
-    return between, seen
+    kept = round(max(0.0, same / pairs), 4) if pairs >= LEAST_PAIRS else None
+    return NoiseInput(arrivals=count, kept=kept)
 
 
 LEAST_DROPS = 2
 BINS = 10
+
+
+def phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:
+    """Where in a packet time packets came during blackouts and before them."""
+    first_bps, framing = port.record.queue.rate_bps, port.record.queue.framing
+    packet_ns = packet_time_ns(port.joined, 0, first_bps, framing)
+    packet_times: int | I64 = packet_ns
+    rate = analysis.link_rate(port.record.egress, first_bps) if first_bps else None
+    if rate is not None and first_bps and not rate.is_constant:
+        traffic = analysis.manifest.traffic
+        in_force_bps = rate.at(port.reached_ns - traffic.t_start_ns)
+        with np.errstate(divide="ignore"):
+            times = np.where(in_force_bps > 0, packet_ns * (first_bps / in_force_bps), 0.0)
+        packet_times = times.astype(np.int64)
+        whole = np.array([0, traffic.duration_ns], np.int64)
+        packet_ns = packet_time_ns(port.joined, 0, float(rate.mean_bps(whole)[0]) or None, framing)
+    chains = port.chains.only(analysis.counts(port.reached_ns[port.chains.first]))
+    arrivals = phases(port.joined, chains, 0, packet_times, port.reached_ns)
+    return PhaseSummary(
+        packet_time_us=packet_ns / 1e3,
+        blackouts=int(np.unique(arrivals.chain).size),
+        during_lost=arrivals.share(lost=True, during=True),
+        during_others=arrivals.share(lost=False, during=True),
+        before_lost=arrivals.share(lost=True, during=False),
+        before_others=arrivals.share(lost=False, during=False),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,6 @@ class Phases:
     """
 
     chain: I32
-    row: I32
     lost: Bool
     during: Bool
     phase: Array
@@ -193,30 +196,19 @@ def phases(
     )
     begin, end = chains.t_start_ns[blackouts], chains.t_end_ns[blackouts]
     left_ns = joined.departures.stamp_ns[joined.departures.port == egress]
-    if not blackouts.size or not np.any(packet_ns) or not left_ns.size:
-        none = np.empty(0, np.int32)
-        return Phases(none, none, none.astype(bool), none.astype(bool), none.astype(float))
     first = np.searchsorted(arrivals.stamp_ns, begin - (end - begin))
-    last = np.searchsorted(arrivals.stamp_ns, end, side="right")
-    sizes = last - first
+    sizes = np.searchsorted(arrivals.stamp_ns, end, side="right") - first
     chain = np.repeat(blackouts, sizes)
-    row = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    row = row + np.repeat(first, sizes)
-    stamps = arrivals.stamp_ns[row]
-    queued = reached_ns[row]
-    before = np.searchsorted(left_ns, queued, side="right") - 1
+    row = np.arange(sizes.sum()) + np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
+    before = np.searchsorted(left_ns, reached_ns[row], side="right") - 1
     lasts = np.broadcast_to(np.asarray(packet_ns, np.int64), len(arrivals))[row]
     keep = (before >= 0) & (joined.egress[row] == egress) & (lasts > 0)
-    chain, row, stamps, queued, before = (
-        column[keep] for column in (chain, row, stamps, queued, before)
-    )
-    phase = (queued - left_ns[before]) % lasts[keep] / lasts[keep]
+    chain, row, before, lasts = chain[keep], row[keep], before[keep], lasts[keep]
     return Phases(
         chain=chain.astype(np.int32),
-        row=row.astype(np.int32),
         lost=arrivals.port[row] == chains.ingress[chain],
-        during=stamps >= chains.t_start_ns[chain],
-        phase=phase,
+        during=arrivals.stamp_ns[row] >= chains.t_start_ns[chain],
+        phase=(reached_ns[row] - left_ns[before]) % lasts / lasts,
     )
 
 

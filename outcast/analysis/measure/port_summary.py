@@ -1,15 +1,16 @@
-"""What a studied port's queue did: length, capacity, phases, noise and classes of service."""
+"""What a studied port's queue did: length, capacity, time full, classes of service and drops."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 
-from outcast.analysis.compiled import I64, U8
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.measure import computed
 from outcast.analysis.measure.bins import utilisation
+from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.losses import lost_to_the_link
-from outcast.analysis.measure.noise import noise, packet_time_ns, phases
 from outcast.analysis.measure.queue import (
     length_spread,
     of_own,
@@ -27,9 +28,7 @@ from outcast.records.link_rate import steps_of
 from outcast.records.port_summaries import (
     CapacitySummary,
     CountedOfClass,
-    NoiseInput,
-    NoiseSummary,
-    PhaseSummary,
+    PortDrops,
     QueueSummary,
     ServiceClassSummary,
 )
@@ -95,66 +94,6 @@ def _marks(analysis: Analysis, port: PortAnalysis) -> int | None:
     return int(samples["marks"][int(last)] - samples["marks"][int(first)])
 
 
-def noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
-    """How regular the output is, and the share of its phase that each input keeps."""
-    forwarded = port.joined.left_as >= 0
-    delays = port.reached_ns[forwarded] - port.joined.arrivals.stamp_ns[forwarded]
-    latest_ns = int(delays.max(initial=0)) + (port.record.queue.jitter_ns or 0)
-    gaps, phases = noise(port.joined, 0, latest_ns)
-    return NoiseSummary(
-        back_to_back=0 if gaps is None else gaps.count,
-        packet_time_us=None if gaps is None else round(gaps.packet_ns / 1e3, 4),
-        of_nominal=None if gaps is None else _of_nominal(analysis, port, gaps.packet_ns),
-        mean_of_nominal=None if gaps is None else _of_nominal(analysis, port, gaps.mean_ns),
-        gap_spread=None if gaps is None else round(gaps.spread, 4),
-        inputs={
-            port.joined.inputs[index]: NoiseInput(
-                arrivals=phase.arrivals,
-                kept=None if phase.kept is None else round(phase.kept, 4),
-            )
-            for index, phase in phases.items()
-        },
-    )
-
-
-def _of_nominal(analysis: Analysis, port: PortAnalysis, gap_ns: float) -> float | None:
-    """A gap over the packet time of the port's rate; None where the rate is unknown or changes."""
-    queue = port.record.queue
-    # Captures do not show what a frame takes on their link besides its bytes.
-    if not queue.rate_bps or analysis.manifest.engine is None:
-        return None
-    if not analysis.link_rate(port.record.egress, queue.rate_bps).is_constant:
-        return None
-    nominal_ns = packet_time_ns(port.joined, 0, queue.rate_bps, queue.framing)
-    return round(gap_ns / nominal_ns, 4)
-
-
-def phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:
-    """Where in a packet time packets came during blackouts and before them."""
-    first_bps, framing = port.record.queue.rate_bps, port.record.queue.framing
-    packet_ns = packet_time_ns(port.joined, 0, first_bps, framing)
-    packet_times: int | I64 = packet_ns
-    rate = analysis.link_rate(port.record.egress, first_bps) if first_bps else None
-    if rate is not None and first_bps and not rate.is_constant:
-        traffic = analysis.manifest.traffic
-        in_force_bps = rate.at(port.reached_ns - traffic.t_start_ns)
-        with np.errstate(divide="ignore"):
-            times = np.where(in_force_bps > 0, packet_ns * (first_bps / in_force_bps), 0.0)
-        packet_times = times.astype(np.int64)
-        whole = np.array([0, traffic.duration_ns], np.int64)
-        packet_ns = packet_time_ns(port.joined, 0, float(rate.mean_bps(whole)[0]) or None, framing)
-    chains = port.chains.only(analysis.counts(port.reached_ns[port.chains.first]))
-    arrivals = phases(port.joined, chains, 0, packet_times, port.reached_ns)
-    return PhaseSummary(
-        packet_time_us=packet_ns / 1e3,
-        blackouts=int(np.unique(arrivals.chain).size),
-        during_lost=arrivals.share(lost=True, during=True),
-        during_others=arrivals.share(lost=False, during=True),
-        before_lost=arrivals.share(lost=True, during=False),
-        before_others=arrivals.share(lost=False, during=False),
-    )
-
-
 def full_s(analysis: Analysis, port: PortAnalysis) -> float | None:
     """Seconds of the interval in which a queue with a limit in bytes was full; else None.
 
@@ -178,46 +117,31 @@ def service_classes(
 
     A packet's class follows from its own DSCP, as by the port's filters.
     """
-    points = service_classes_of(analysis.manifest.effective, port.record.egress)
-    if not points:
+    classes = service_classes_of(analysis.manifest.effective, port.record.egress)
+    if not classes:
         return None
-    number_of = _numbers(list(points.values()))
-    return {
-        name: _of_class(analysis, port, number, of_class, number_of)
-        for number, (name, of_class) in enumerate(points.items())
-    }
-
-
-def _numbers(points: list[tuple[int, ...] | None]) -> U8:
-    """For each of the 64 code points, the place of its class among all."""
-    numbers = np.full(64, points.index(None), np.uint8)
+    points = list(classes.values())
+    number_of = np.full(64, points.index(None), np.uint8)
     for number, of_class in enumerate(points):
-        numbers[list(of_class or ())] = number
-    return numbers
-
-
-def _of_class(
-    analysis: Analysis,
-    port: PortAnalysis,
-    number: int,
-    points: tuple[int, ...] | None,
-    number_of: U8,
-) -> ServiceClassSummary:
+        number_of[list(of_class or ())] = number
     joined = port.joined
-    came = number_of[joined.arrivals.tos >> 2] == number
-    departed = number_of[joined.departures.tos >> 2] == number
-    rows = np.flatnonzero(came & analysis.counts(port.reached_ns))
-    sent_bytes = joined.departures.frame_bytes[departed & analysis.counts(port.sent_ns)].sum()
     lost = joined.verdict == Verdict.DROPPED
-    return ServiceClassSummary(
-        dscp=None if points is None else list(points),
-        packets=rows.size,
-        dropped=int(lost[rows].sum()),
-        rate_bps=8 * float(sent_bytes) / analysis.interval.seconds,
-        queueing_ms=in_ms(queueing_ns(joined, port.sent_ns, rows, port.reached_ns)),
-        captured=CountedOfClass(sent=int(departed.sum()), dropped=int((lost & came).sum())),
-        counted=_counted(analysis, port.record.egress, number),
-    )
+    found = {}
+    for number, (name, of_class) in enumerate(classes.items()):
+        came = number_of[joined.arrivals.tos >> 2] == number
+        departed = number_of[joined.departures.tos >> 2] == number
+        rows = np.flatnonzero(came & analysis.counts(port.reached_ns))
+        sent_bytes = joined.departures.frame_bytes[departed & analysis.counts(port.sent_ns)].sum()
+        found[name] = ServiceClassSummary(
+            dscp=None if of_class is None else list(of_class),
+            packets=rows.size,
+            dropped=int(lost[rows].sum()),
+            rate_bps=8 * float(sent_bytes) / analysis.interval.seconds,
+            queueing_ms=in_ms(queueing_ns(joined, port.sent_ns, rows, port.reached_ns)),
+            captured=CountedOfClass(sent=int(departed.sum()), dropped=int((lost & came).sum())),
+            counted=_counted(analysis, port.record.egress, number),
+        )
+    return found
 
 
 def _counted(analysis: Analysis, egress: str, number: int) -> CountedOfClass | None:
@@ -227,3 +151,30 @@ def _counted(analysis: Analysis, egress: str, number: int) -> CountedOfClass | N
         return None
     sent, dropped = (counters.own_delta(f"class_{number + 1}_{of}") for of in ("packets", "drops"))
     return CountedOfClass(sent=sent, dropped=dropped)
+
+
+def port_drops(analysis: Analysis) -> dict[str, PortDrops]:
+    """What each input port lost; of a port that feeds two bottlenecks, at each of them."""
+    hops = defaultdict(set)
+    for record in analysis.manifest.flows:
+        if record.ingress is not None and record.hops is not None:
+            hops[record.ingress].add(record.hops)
+    drops = {}
+    for port in analysis.ports:
+        joined = port.joined
+        counts = analysis.counts(port.reached_ns)
+        chains = port.chains.only(counts[port.chains.first])
+        for index, name in enumerate(joined.inputs):
+            mine = counts & (joined.arrivals.port == index)
+            of_port = chains.ingress == index
+            lengths = chains.drops[of_port]
+            key = name if name not in drops else f"{name}>{port.record.egress}"
+            drops[key] = PortDrops(
+                packets=int(mine.sum()),
+                dropped=int((mine & (joined.verdict == Verdict.DROPPED)).sum()),
+                longest_chain=int(lengths.max(initial=0)),
+                chains=length_counts(lengths),
+                blackouts=int((chains.others_through[of_port] > 0).sum()),
+                hops=sorted(hops[name]),
+            )
+    return drops
