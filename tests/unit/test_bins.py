@@ -11,9 +11,9 @@ from outcast.analysis.capture.headers import TCP, FlowKey
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.join.join import join
 from outcast.analysis.join.packets import Packets
-from outcast.analysis.measure.bins import queue_in_bins
+from outcast.analysis.measure.bins import bytes_between, queue_in_bins, series
 from outcast.analysis.measure.queue import Event, Queue
-from outcast.analysis.measure.segments import bytes_between, fresh_bytes, series
+from outcast.analysis.measure.segments import fresh_bytes
 from outcast.records.run_directory import RunDirectory
 from tests.golden.packets import P, capture
 from tests.golden.run_directory import analysed_run
@@ -162,10 +162,8 @@ def test_bins_and_intervals(tmp_path):
     )
     fresh = fresh_bytes(joined.departures, joined.flows)
     got = series(joined.departures, fresh, 1, 1_000_000, 2_000_000, 9_000_000)
-    assert got.packets.tolist() == [[2, 2, 2, 2]]
-    assert got.goodput_bytes.tolist() == [[2896] * 4]
-    assert got.frame_bytes.tolist() == [[3028] * 4]
+    assert got.tolist() == [[[2896] * 4], [[3028] * 4], [[2] * 4]]
     # The last bin ends with the interval, so what left after it is not in it.
-    cut = series(joined.departures, fresh, 1, 1_000_000, 2_000_000, 8_000_000)
-    assert cut.packets.tolist() == [[2, 2, 2, 1]]
+    _, _, counted = series(joined.departures, fresh, 1, 1_000_000, 2_000_000, 8_000_000)
+    assert counted.tolist() == [[2, 2, 2, 1]]
     assert bytes_between(joined.departures, fresh, 1, 500_000, 2_500_000).tolist() == [2896]

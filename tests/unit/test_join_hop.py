@@ -369,7 +369,7 @@ def test_a_stretch_that_an_output_lacks_is_named(share, is_resent, tmp_path):
     (line,) = (line for line in found.remarks if "nothing from" in line)
     assert line.startswith(f"o: its capture has {words}")
     assert f"though {len(lost)} packets for it came in and never left" in line
-    why = "100 were dropped, because their" if is_resent else "nothing tells of 100"
+    why = "100 were dropped, because their" if is_resent else "of 100 nothing is known"
     assert "came in and never left: " in line
     assert why in line
 

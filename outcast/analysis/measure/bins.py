@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from outcast.analysis.compiled import I64, Array
+from outcast.analysis.compiled import I32, I64, Array
 from outcast.analysis.join.join import Verdict
+from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure.queue import Event, Queue, on_wire
-from outcast.analysis.measure.segments import Series, series
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis
 from outcast.records.flows import FlowRecord
@@ -25,7 +25,7 @@ from outcast.records.flows import FlowRecord
 
 @dataclass(frozen=True, slots=True)
 class FlowBins:
-    """What each flow of the run sent through the bottleneck; arrays of [flow, bin]."""
+    """What flows of the run sent through the bottleneck; arrays of [flow, bin]."""
 
     flows: tuple[int, ...]
     start_ns: I64
@@ -43,33 +43,47 @@ def edges_ns(analysis: Analysis) -> I64:
     return np.asarray(np.minimum(edges, duration_ns), np.int64)
 
 
-def port_series(analysis: Analysis, port: PortAnalysis) -> Series:
-    """What every flow at a port, also of workloads, sent through it per bin."""
-    return series(
-        port.joined.departures,
-        port.fresh,
-        len(port.joined.flows),
-        analysis.manifest.traffic.t_start_ns,
-        analysis.bin_ns,
-        analysis.manifest.traffic.t_start_ns + analysis.manifest.traffic.duration_ns,
-    )
+def port_series(analysis: Analysis, port: PortAnalysis) -> I64:
+    """The `series` of every flow at a port, also of workloads."""
+    traffic = analysis.manifest.traffic
+    until_ns = traffic.t_start_ns + traffic.duration_ns
+    span = traffic.t_start_ns, analysis.bin_ns, until_ns
+    return series(port.joined.departures, port.fresh, len(port.joined.flows), *span)
+
+
+def series(
+    packets: Packets, fresh: I32, flows: int, start_ns: int, bin_ns: int, end_ns: int
+) -> I64:
+    """Fresh bytes, frame bytes and packets in [start_ns, end_ns), as [quantity, flow, bin]."""
+    bins = -(-(end_ns - start_ns) // bin_ns)
+    inside = (packets.stamp_ns >= start_ns) & (packets.stamp_ns < end_ns)
+    place = (packets.stamp_ns[inside] - start_ns) // bin_ns
+    cell = packets.flow[inside].astype(np.int64) * bins + place
+    sums = [
+        np.bincount(cell, weights, flows * bins)
+        for weights in (fresh[inside], packets.frame_bytes[inside], None)
+    ]
+    return np.rint(sums).astype(np.int64).reshape(3, flows, bins)
+
+
+def bytes_between(packets: Packets, values: I32, flows: int, start_ns: int, end_ns: int) -> I64:
+    """The sum of `values` per flow over the packets stamped in [start_ns, end_ns)."""
+    inside = slice(*np.searchsorted(packets.stamp_ns, [start_ns, end_ns]).tolist())
+    total = np.bincount(packets.flow[inside], values[inside], flows)
+    return np.rint(total).astype(np.int64)
 
 
 def flow_bins(analysis: Analysis, records: Sequence[FlowRecord]) -> FlowBins:
-    """Goodput, frames and packets of these flows of the run, per bin."""
     edges = edges_ns(analysis)
     flows = tuple(record.flow for record in records)
     row_of = {flow: row for row, flow in enumerate(flows)}
-    goodput, frames, packets = (np.zeros((len(flows), edges.size - 1), np.int64) for _ in range(3))
+    sums = np.zeros((3, len(flows), edges.size - 1), np.int64)
     for port in analysis.ports:
-        data = port_series(analysis, port)
+        of_port = port_series(analysis, port)
         for number, flow in enumerate(port.numbers):
-            row = row_of.get(flow)
-            if row is not None:
-                goodput[row] += data.goodput_bytes[number]
-                frames[row] += data.frame_bytes[number]
-                packets[row] += data.packets[number]
-    return FlowBins(flows, edges[:-1], np.diff(edges), goodput, frames, packets)
+            if flow in row_of:
+                sums[:, row_of[flow]] += of_port[:, number]
+    return FlowBins(flows, edges[:-1], np.diff(edges), *sums)
 
 
 def throughput_table(analysis: Analysis) -> pl.DataFrame:
@@ -83,10 +97,10 @@ def throughput_table(analysis: Analysis) -> pl.DataFrame:
             "goodput_bps": (bins.goodput_bytes * 8e9 / bins.width_ns).ravel(),
             "throughput_bps": (bins.frame_bytes * 8e9 / bins.width_ns).ravel(),
             "packets": bins.packets.ravel(),
-            "name": _repeated([record.name for record in records], bins.start_ns.size),
-            "congestion_control": _repeated(
-                [record.congestion_control for record in records], bins.start_ns.size
-            ),
+            **{
+                name: _repeated([getattr(record, name) for record in records], bins.start_ns.size)
+                for name in ("name", "congestion_control")
+            },
         }
     )
 
@@ -105,8 +119,7 @@ def utilisation_table(analysis: Analysis) -> pl.DataFrame:
     link could carry; null where it was down. `queue_mean_bytes` is over time. `forwarded` and
     `dropped` are packets, by when they reached the queue.
     """
-    edges = edges_ns(analysis)
-    return pl.concat(_port_bins(analysis, port, edges) for port in analysis.ports)
+    return pl.concat(_port_bins(analysis, port, edges_ns(analysis)) for port in analysis.ports)
 
 
 def _port_bins(analysis: Analysis, port: PortAnalysis, edges: I64) -> pl.DataFrame:

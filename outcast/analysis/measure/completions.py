@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.measure.spreads import in_ms, times_summary
-from outcast.analysis.measure.streams import completed, stream_summary, streams
+from outcast.analysis.measure.streams import Stream, completed, stream_summary, streams
 from outcast.analysis.run_analysis import Analysis
 from outcast.analysis.store import Columns, table_of
 from outcast.records.flows import ExecutionRecord, ProgramRecord, read_times
@@ -61,25 +61,20 @@ def completion_summary(analysis: Analysis) -> dict[str, CompletionSummary] | Non
     flows = completed(analysis)
     if not flows:
         return None
-    of_streams = streams(analysis)
-    answers = read_answers(analysis.directory)
-    summaries = {}
-    for index in sorted({flow.planned.workload for flow in flows}):
-        mine = [flow for flow in flows if flow.planned.workload == index]
-        of_workload = [part for part in of_streams if part.ended.planned.workload == index]
-        of_all = stream_summary(of_workload)
-        update: dict[str, object] = {"streams": of_all, **answers.get(index, {})}
-        if of_all is not None and len(of_workload) == len(mine):
-            # What a full queue still held at the end left later.
-            update["goodput_bps"] = of_all.received_bps
-        if of_all is not None and of_all.loss_share is None:
-            update["datagrams_lost"] = None
-        summary = _summary(mine, analysis.manifest.traffic.duration_ns)
-        summaries[str(index)] = summary.model_copy(update=update)
-    return summaries
+    of_streams, answers = streams(analysis), read_answers(analysis.directory)
+    return {
+        str(index): _summary(
+            [flow for flow in flows if flow.planned.workload == index],
+            [part for part in of_streams if part.ended.planned.workload == index],
+            analysis.manifest.traffic.duration_ns,
+        ).model_copy(update=answers.get(index, {}))
+        for index in sorted({flow.planned.workload for flow in flows})
+    }
 
 
-def _summary(flows: Sequence[Completed], duration_ns: int) -> CompletionSummary:
+def _summary(
+    flows: Sequence[Completed], of_streams: Sequence[Stream], duration_ns: int
+) -> CompletionSummary:
     transfers = [flow for flow in flows if flow.planned.size_bytes is not None]
     started = [flow for flow in flows if flow.start_ns is not None]
     first_ns = min((flow.start_ns or 0 for flow in started), default=0)
@@ -87,19 +82,26 @@ def _summary(flows: Sequence[Completed], duration_ns: int) -> CompletionSummary:
     all_done = bool(transfers) and all(flow.end_ns is not None for flow in transfers)
     last_ns = max(flow.end_ns or 0 for flow in flows) if all_done else duration_ns
     received = sum(flow.received_bytes for flow in flows)
+    goodput_bps = received * 8e9 / (last_ns - first_ns) if last_ns > first_ns else 0.0
+    together = stream_summary(of_streams)
+    if together is not None and len(of_streams) == len(flows):
+        # What a full queue still held at the end left later.
+        goodput_bps = together.received_bps
     sent, arrived = (
         sum(getattr(flow, name) or 0 for flow in flows) for name in ("sent", "received")
     )
     has_streams = len(transfers) < len(flows)
+    is_loss_known = has_streams and (together is None or together.loss_share is not None)
     return CompletionSummary(
         kind=flows[0].planned.kind,
         flows=len(flows),
         unfinished=sum(flow.end_ns is None for flow in transfers),
         not_started=len(flows) - len(started),
         failed=sum(flow.error is not None for flow in flows),
-        goodput_bps=received * 8e9 / (last_ns - first_ns) if last_ns > first_ns else 0.0,
+        goodput_bps=goodput_bps,
         datagrams_sent=sent if has_streams else None,
-        datagrams_lost=sent - arrived if has_streams else None,
+        datagrams_lost=sent - arrived if is_loss_known else None,
+        streams=together,
         retransmits=_total(flows, "retransmits"),
         timeouts=_total(flows, "timeouts"),
         latest_start_ms=max((flow.late_ns or 0 for flow in flows), default=0) / 1e6,
@@ -158,27 +160,22 @@ def execution_table(analysis: Analysis) -> pl.DataFrame | None:
 
 def program_summary(analysis: Analysis) -> dict[str, ProgramSummary] | None:
     """The summary of each program by its name; None if the run had none."""
-    programs = analysis.manifest.programs
-    return {program.name: _of_program(program) for program in programs} if programs else None
-
-
-def _of_program(program: ProgramRecord) -> ProgramSummary:
-    taken_ns = np.array(
-        [
+    summaries = {}
+    for program in analysis.manifest.programs:
+        taken_ns = [
             execution.t_end_ns - execution.t_start_ns
             for execution in program.executions
             if execution.ended_by == "itself" and execution.status == 0
-        ],
-        np.int64,
-    )
-    return ProgramSummary(
-        host=program.host,
-        server=program.server,
-        asked=program.repeat,
-        executions=len(program.executions),
-        failures=program.failures,
-        time_ms=None if program.server else in_ms(taken_ns),
-    )
+        ]
+        summaries[program.name] = ProgramSummary(
+            host=program.host,
+            server=program.server,
+            asked=program.repeat,
+            executions=len(program.executions),
+            failures=program.failures,
+            time_ms=None if program.server else in_ms(np.array(taken_ns, np.int64)),
+        )
+    return summaries or None
 
 
 def probe_table(analysis: Analysis) -> pl.DataFrame | None:

@@ -1,7 +1,4 @@
-"""The rate and limit of joined captures' outputs that stamps and clocks show.
-
-A line with the reason stands for each estimate that is left out.
-"""
+"""The rate and limit of joined captures' outputs, or a line with the reason why one is unknown."""
 
 from __future__ import annotations
 
@@ -24,29 +21,28 @@ from outcast.errors import UntrustedError
 from outcast.records.captures import JoinRequest, QueueEstimate
 
 SLACK_NS = 1_000_000
-"""A switch in software holds packets for so long without a queue."""
+"""A switch in software holds packets this long without a queue."""
 FINE_NS = 10_000
-"""Stamps of such a unit show what a packet found in a queue."""
+"""Stamps of this unit or a finer one show what a packet found in a queue."""
 LEAST_COPIED = 8
 CONGESTED = 3
 """ECN's two bits of a packet that met congestion (RFC 3168)."""
-LEAST_TOLD = 0.005
+LEAST_NAMED = 0.005
 """A smaller share of an output's bytes is not worth a line."""
 LEAST_EXPLAINED = 0.75
 """A level that explains fewer packets is no limit. Half is what chance explains."""
 MOST_BLURRED = 0.05
-"""So large a share of drops may seem to have found room, where latencies of inputs differ."""
+"""This share of drops may seem to have found room, where latencies of inputs differ."""
 ALL = 0.995
-"""A level that explains fewer may not be the only cause of drops."""
+"""A level that explains fewer packets may not be the only cause of drops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doubtful:
     """By how much stamps can be wrong, because of their unit or their clocks; None: unknown.
 
-    Stamps of `coarsest` have the largest unit. `hidden` has the outputs whose packets are closer
-    together than that. A constant error of a
-    clock is taken away with the least wait only of outputs that were seen to run empty.
+    Stamps of the capture `coarsest` have the largest unit. `hidden` has the outputs whose packets
+    follow one another sooner than the error.
     """
 
     unit_ns: int
@@ -56,7 +52,6 @@ class Doubtful:
 
     @classmethod
     def of(cls, unit_ns: int, coarsest: str, clocks: Clocks | None, least: Latency) -> Doubtful:
-        """What is doubtful of outputs whose busy times are known."""
         clocks_ns = clocks.shown_error_ns if clocks else 0
         error_ns = max(unit_ns, clocks_ns or 0)
         hidden = frozenset(
@@ -68,13 +63,12 @@ class Doubtful:
         return cls(unit_ns, coarsest, clocks_ns, hidden)
 
     def remarks(self, joined: Joined, known: JoinRequest) -> Iterator[str]:
-        """A line for the reader if no rate and limit is estimated because of it."""
         names = ", ".join(joined.outputs[output] for output in sorted(self.hidden))
         if not names or not (known.rate_bps is None or known.limit_bytes is None):
             return
         why = f"all stamps of {self.coarsest} are multiples of {self.unit_ns / 1e6:.7g} ms"
         if self.clocks_ns is None:
-            why = "nothing tells exactly by how much clocks are apart"
+            why = "it is not known exactly by how much clocks are apart"
         elif self.clocks_ns >= self.unit_ns:
             why = f"clocks are known to within {self.clocks_ns / 1e6:.3f} ms only"
         yield (
@@ -93,8 +87,8 @@ def service_remarks(joined: Joined) -> Iterator[str]:
         nothing = "no limit, no content of the queue and no cause of drops is stated"
         if not joined.shows_service(output):
             yield (
-                f"{name}: of {whole.untold_share[output]:.0%} of the bytes nothing tells whether "
-                f"they came in or left, and they take no part. So no rate, {nothing}"
+                f"{name}: {whole.untold_share[output]:.0%} of the bytes may have come in or left, "
+                f"and they take no part. So no rate, {nothing}"
             )
         elif not joined.shows_content(output):
             yield (
@@ -102,7 +96,7 @@ def service_remarks(joined: Joined) -> Iterator[str]:
                 f"in. So {nothing}"
             )
         else:
-            if whole.bytes_share[output] >= LEAST_TOLD:
+            if whole.bytes_share[output] >= LEAST_NAMED:
                 yield f"{apart}; its rate, its queue and blackouts count it"
             if unknown := joined.unknown_share(output):
                 yield (
@@ -150,7 +144,7 @@ def rate_remarks(joined: Joined, least: Latency, doubtful: Doubtful) -> Iterator
 
 
 def late_remarks(joined: Joined, max_sojourn_ns: int) -> Iterator[str]:
-    """A line if a few packets left later than `--max-sojourn` allows; of more it is a refusal."""
+    """A line if a few packets left later than `--max-sojourn` allows; more are a refusal."""
     if joined.sources.late_ns.size:
         yield f"{late_text(joined, max_sojourn_ns)}. They count as dropped; or a clock was set"
 
@@ -180,7 +174,7 @@ def lost_on_several(joined: Joined) -> Iterator[str]:
         if names := " and ".join(joined.outputs[output] for output in ports.tolist()):
             yield (
                 f"{packets:,} packets to {address} were dropped on the way to one of {names}. "
-                "Nothing tells to which, so no output's numbers have them"
+                "It is not known to which, so no output's numbers have them"
             )
 
 
@@ -236,7 +230,7 @@ def latency_remarks(
         line = f"{name}: the least wait is {times}: a latency"
         line += "" if one_clock else ", or two clocks that differ by it"
         if output not in doubtful.hidden and least.is_known[output]:
-            line += ". The queue's content, rate and limit are told without it"
+            line += ". The queue's content, rate and limit are without it"
         elif output not in doubtful.hidden:
             line += ", or a queue that never ran empty"
             line += ". So no limit is estimated" if is_missed else ""
@@ -253,9 +247,8 @@ def level(
 ) -> Capacity | None:
     """The level from which on an output dropped most packets; None if nothing shows it.
 
-    The least wait may hold the time that a packet itself takes, where that was taken away. Stamps
-    differ from the truth by their unit and by clocks. Drops that are `explained` say nothing of
-    the queue.
+    The least wait may include the time of the packet itself. Drops that are `explained` say nothing
+    of the queue.
     """
     if output in doubtful.hidden or not least.is_known[output]:
         return None
@@ -273,10 +266,7 @@ def level(
 def level_remarks(
     joined: Joined, queue: Queue, levels: Mapping[int, Capacity], explained: Bool
 ) -> dict[int, str]:
-    """A line on each output that dropped packets though there was room for one more than them.
-
-    No level explains nearly all of its drops then, so it has no limit.
-    """
+    """A line on each output whose drops no level explains, though it had room for two packets."""
     lines = {}
     lost = (joined.verdict == Verdict.DROPPED) & has_room(joined, queue, spare=1)
     for output, found in levels.items():
@@ -306,21 +296,17 @@ def estimate(
     level: Capacity | None,
 ) -> QueueEstimate:
     """The rate and limit of an output as its packets show them, whatever the caller knows."""
-    rate = None if output in doubtful.hidden or relation is Relation.EMPTY else least.rates[output]
-    rate = rate if rate is not None and rate.is_steady else None
-    if relation is not Relation.FULL or (level and level.confidence < LEAST_EXPLAINED):
-        level = None
-    level = level and level.raised(joined, output)
-    return QueueEstimate(
-        port=joined.outputs[output],
-        rate_bps=None if rate is None else rate.bps,
-        rate_low_bps=None if rate is None else rate.low_bps,
-        rate_high_bps=None if rate is None else rate.high_bps,
-        limit_unit=None if level is None else level.unit,
-        limit_at_least=None if level is None else level.at_least,
-        limit_below=None if level is None else level.below,
-        limit_explains=None if level is None else level.confidence,
-    )
+    rate, known = least.rates[output], QueueEstimate(port=joined.outputs[output])
+    has_rate = output not in doubtful.hidden and relation is not Relation.EMPTY
+    if has_rate and rate is not None and rate.is_steady:
+        bounds = {"rate_low_bps": rate.low_bps, "rate_high_bps": rate.high_bps}
+        known = known.model_copy(update={"rate_bps": rate.bps, **bounds})
+    if relation is not Relation.FULL or level is None or level.confidence < LEAST_EXPLAINED:
+        return known
+    level = level.raised(joined, output)
+    limit: dict[str, object] = {"limit_unit": level.unit, "limit_at_least": level.at_least}
+    limit |= {"limit_below": level.below, "limit_explains": level.confidence}
+    return known.model_copy(update=limit)
 
 
 def require_possible(
@@ -328,7 +314,7 @@ def require_possible(
 ) -> None:
     """Raises UntrustedError if packets stay longer than a queue of the known limit needs to empty.
 
-    Twice that and SLACK_NS are allowed, because a switch in software stops now and then.
+    Twice that time and SLACK_NS are allowed, because a switch in software stops now and then.
     """
     if known.limit_bytes is None:
         return

@@ -16,10 +16,10 @@ import polars as pl
 
 from outcast.analysis.compiled import I64
 from outcast.analysis.join.join import Verdict
+from outcast.analysis.measure.bins import bytes_between
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.kernel_counts import KernelCounts, counted
 from outcast.analysis.measure.queue import queueing_ns
-from outcast.analysis.measure.segments import bytes_between
 from outcast.analysis.measure.spreads import in_unit, jain_index, spread_of, times_summary
 from outcast.analysis.measure.tcp import untimed_ns
 from outcast.analysis.run_analysis import Analysis, Interval, active

@@ -21,13 +21,13 @@ RATE_PARTS = 20
 """The number of parts of the packets from which a rate's error is estimated."""
 GAPS_SAMPLED = 100_000
 UNSTEADY = 0.03
-"""A rate whose error is a larger share of it is the mean of several, and none of them."""
+"""A rate whose error is a larger share of it is the mean of several rates."""
 FEW_SHARE = 0.01
 LEAST_BUSY = 5 * RATE_PARTS
-"""From fewer packets no rate is estimated."""
+"""The fewest packets from which a rate is estimated."""
 PAUSE_NS = 100_000_000
 PAUSE_GAPS = 20
-"""An output stands still if it sends nothing for both, in gaps between packets that waited."""
+"""An output stands still if it sends nothing for both; the second is in usual gaps."""
 PAUSED = 4
 """Fewer packets may be on their way to the queue, and do not wait in it."""
 _NONE = np.iinfo(np.int64).max
@@ -106,19 +106,16 @@ class Latency:
 
     Attributes:
         least_ns: the least time from an input to an output; 0 if no packet went there.
-        busy, rates: what an output sent while packets waited; at what rate, None if too few waited.
-        delays_ns: what of `least_ns` is known to be no wait in a queue; 0 if it is less than a
+        busy, rates: what an output sent while packets waited, and its rate; None if too few waited.
+        delays_ns: the part of `least_ns` that is surely no wait in a queue; 0 if it is less than a
             packet takes there.
-        is_empty: whether an output was seen to run empty by packets of all its inputs, so that what
-            clocks differ by is in the least times.
-        is_known: whether no more than a packet's time is unknown of an output.
+        is_known: whether the least times are known to within a packet's time.
     """
 
     least_ns: I64
     busy: tuple[Busy, ...]
     rates: tuple[Rate | None, ...]
     delays_ns: I64
-    is_empty: tuple[bool, ...]
     is_known: tuple[bool, ...]
 
     def delay_ns(self, joined: Joined) -> I64 | int:
@@ -165,7 +162,7 @@ def busy(joined: Joined, egress: int, delay_ns: I64) -> Busy:
 
 
 def _pauses(stamps: I64, there_ns: I64, first_ns: I64, longest_ns: int) -> tuple[Pause, ...]:
-    """When nothing left for so long though packets waited, by when they were there."""
+    """When nothing left for longer than `longest_ns` though packets waited."""
     since_ns = np.maximum(stamps[:-1], first_ns[1:])
     found = []
     for row in np.flatnonzero(stamps[1:] - longest_ns > since_ns).tolist():
@@ -206,8 +203,8 @@ def _count_empty(joined: Joined, output: int, ns_per_byte: float, least: I64) ->
     return np.bincount(port[is_empty], minlength=len(joined.inputs))
 
 
-def _tells(joined: Joined) -> Bool:
-    """Which arrivals show how long packets take: not few that take no part, of a port alone."""
+def _shows_latency(joined: Joined) -> Bool:
+    """Which arrivals show how long packets take: not those of a port that has few others."""
     if joined.flows[-1:] != (NO_FLOW,):
         return np.ones(len(joined.arrivals), np.bool_)
     ports, outputs = len(joined.inputs), len(joined.outputs) + 1
@@ -226,13 +223,13 @@ def latency(joined: Joined, unit_ns: int = 0) -> Latency:
     """Finds what the packets of a join take at least, and whether it is no wait.
 
     Stamps are multiples of `unit_ns`, which makes rates less certain. A packet counts as waiting if
-    it came in by so much before the one ahead of it left. So where the least time is longer than
-    the latency, fewer packets count, but all of them did wait.
+    it came in by the least time before the one ahead of it left. Where the least time is longer
+    than the latency, fewer packets count, but all of them did wait.
     """
     arrivals, departures = joined.arrivals, joined.departures
     outputs = len(joined.outputs)
     least = np.full((len(joined.inputs), outputs), _NONE, np.int64)
-    came = np.flatnonzero((joined.left_as >= 0) & _tells(joined))
+    came = np.flatnonzero((joined.left_as >= 0) & _shows_latency(joined))
     left_rows = joined.left_as[came]
     ways = arrivals.port[came], departures.port[left_rows]
     np.minimum.at(least, ways, departures.stamp_ns[left_rows] - arrivals.stamp_ns[came])
@@ -247,5 +244,5 @@ def latency(joined: Joined, unit_ns: int = 0) -> Latency:
     is_empty = (empty >= LEAST_EMPTY) | unused
     is_short = least <= np.array([part.usual_gap_ns for part in sent])
     delays = np.where(is_empty & ~is_short, least, 0)
-    known = [tuple(part.all(axis=0).tolist()) for part in (is_empty, is_empty | is_short)]
-    return Latency(least, sent, rates, delays, *known)
+    is_known = (is_empty | is_short).all(axis=0)
+    return Latency(least, sent, rates, delays, tuple(is_known.tolist()))

@@ -23,7 +23,7 @@ from outcast.records.link_rate import down_spans_ns
 from outcast.records.port_summaries import LossSummary, PortLosses
 
 _OF_SOCKETS = ("UdpRcvbufErrors", "TcpExtTCPBacklogDrop", "TcpExtTCPRcvQDrop")
-"""nstat(8)'s counters of packets that reached a host whose sockets had no room for them."""
+"""nstat(8)'s counters of packets that reached a host whose sockets' buffers were full."""
 BEFORE_SENDING: tuple[Cause, ...] = ("queue", "delay", "failure", "interface")
 """The causes of losses that a port's counter of sent packets lacks."""
 _SENT_BY_SOCKETS = ("TcpOutSegs", "TcpRetransSegs", "UdpOutDatagrams")
@@ -39,10 +39,8 @@ def loss_summary(analysis: Analysis) -> LossSummary | None:
     """Every port's losses within the duration; None if no kernel counted any."""
     if not analysis.counters.links:
         return None
-    ports = {}
+    ports, at_bottleneck, failures = {}, 0, _failures(analysis)
     causes: Counter[Cause] = Counter()
-    at_bottleneck = 0
-    failures = _failures(analysis)
     for whole in analysis.counters.links:
         link = whole.within
         lost = {**link.lost, **_at_far_end(analysis, link), "failure": failures[link.port]}
@@ -72,7 +70,7 @@ def _at_far_end(analysis: Analysis, link: LinkRecord) -> dict[Cause, int]:
     """What was lost behind the link: in front of a blackout's port, or at the receiving host."""
     lost: dict[Cause, int] = {}
     blackout = analysis.manifest.blackout
-    if blackout is not None and blackout.port == _facing(analysis, link):
+    if blackout and blackout.port == _facing(analysis, link):
         lost["blackout"] = blackout.dropped
     host = analysis.counters.hosts.get(link.neighbour)
     if host is not None:
@@ -81,7 +79,6 @@ def _at_far_end(analysis: Analysis, link: LinkRecord) -> dict[Cause, int]:
 
 
 def _facing(analysis: Analysis, link: LinkRecord) -> str | None:
-    """The port at the link's far end."""
     ports = {(other.neighbour, other.node): other.port for other in analysis.counters.links}
     return ports.get((link.node, link.neighbour))
 
@@ -100,7 +97,7 @@ def _measured(analysis: Analysis, link: LinkRecord, cause: Cause) -> bool:
 def loss_warnings(losses: LossSummary | None, bottleneck: str, when: str = "") -> list[str]:
     """A warning if more packets were lost elsewhere than at the ports that `bottleneck` names.
 
-    `when` says which time the counts are of, if not of the summary's interval.
+    `when` names the time of the counts where it is not the summary's interval.
     """
     if losses is None or losses.elsewhere <= losses.bottleneck:
         return []
@@ -123,18 +120,14 @@ def lost_at_senders(analysis: Analysis) -> list[str]:
     others = {*manifest.generated_hosts, *(program.host for program in manifest.programs)}
     # A queue that the configuration has at a host's port drops by its settings.
     own = "queue" in str(manifest.requested.get("links.overrides", ""))
-    lines = []
-    for whole in analysis.counters.links:
-        lost = whole.within.lost
-        count = lost.get("queue", 0) + lost.get("delay", 0)
-        host = whole.node
-        few = 0 < flows[host] <= _FLOWS_IN_A_QUEUE
-        if count and few and host not in others and not own:
-            lines.append(
-                f"{host}: its own queue lost {count:,} packets, which a real host's does not, "
-                "because TCP holds back before"
-            )
-    return lines
+    lost = [(link.node, link.within.lost) for link in analysis.counters.links if not own]
+    counts = [(host, by.get("queue", 0) + by.get("delay", 0)) for host, by in lost]
+    return [
+        f"{host}: its own queue lost {count:,} packets, which a real host's does not, "
+        "because TCP holds back before"
+        for host, count in counts
+        if count and 0 < flows[host] <= _FLOWS_IN_A_QUEUE and host not in others
+    ]
 
 
 def where(losses: LossSummary) -> str:
@@ -173,7 +166,7 @@ def lost_to_the_link(analysis: Analysis, port: PortAnalysis) -> Bool | None:
     came_ns, reached_ns = joined.arrivals.stamp_ns - start_ns, port.reached_ns - start_ns
     sent = joined.left_as >= 0
     sojourn_ns = joined.departures.stamp_ns[joined.left_as[sent]] - joined.arrivals.stamp_ns[sent]
-    longest_ns = int(sojourn_ns.max()) if sojourn_ns.size else 0
+    longest_ns = int(sojourn_ns.max(initial=0))
     lost = np.zeros(len(joined.arrivals), bool)
     for from_ns, until_ns in spans_ns:
         lost |= (reached_ns >= from_ns - longest_ns) & (came_ns <= until_ns)
@@ -253,7 +246,9 @@ def _came(analysis: Analysis, node: str) -> int | None:
     if not any(
         link.node == node and link.port == f"{node}-eth0" for link in analysis.counters.links
     ):
-        return sum(link.packets - _lost_on_the_way(analysis, link) for link in inputs)
+        lost = [{**link.lost, **_at_far_end(analysis, link)} for link in inputs]
+        on_the_way = sum(part.get("link", 0) + part.get("blackout", 0) for part in lost)
+        return sum(link.packets for link in inputs) - on_the_way
     host = analysis.counters.hosts.get(node)
     manifest = analysis.manifest
     beside = {program.host for program in manifest.programs}
@@ -263,12 +258,6 @@ def _came(analysis: Analysis, node: str) -> int | None:
     return sum(host.delta(name) for name in _SENT_BY_SOCKETS)
 
 
-def _lost_on_the_way(analysis: Analysis, link: LinkRecord) -> int:
-    """Packets that the port at the near end sent and the one at the far end did not get."""
-    lost = {**link.lost, **_at_far_end(analysis, link)}
-    return lost.get("link", 0) + lost.get("blackout", 0)
-
-
 MOST_DEVIATIONS = 5
 """How many standard deviations a port's packets may be from its share, if it is drawn for each."""
 
@@ -276,35 +265,32 @@ MOST_DEVIATIONS = 5
 def link_table(analysis: Analysis) -> pl.DataFrame | None:
     """One row per direction of a link; None if links were not counted.
 
-    `port` sends from `node` to `neighbour`. `flows` and `acknowledged` say of how many flows data
-    and acknowledgements are planned to cross it. `packets` and `bytes` (with Ethernet headers) are
-    what it sent within the duration, `utilisation` the share of what it could carry then. `lost`
-    and `lost_CAUSE` are packets.
+    `port` sends from `node` to `neighbour`. `flows` and `acknowledged` count the flows whose data
+    and acknowledgements are planned to cross it. `packets` and `bytes` (with Ethernet headers) left
+    within the duration, and `utilisation` is their share of the link's capacity. `lost` and
+    `lost_CAUSE` are packets.
     """
     losses = loss_summary(analysis)
     if losses is None:
         return None
-    return pl.DataFrame(
-        [
+    rows = []
+    for link in (whole_run.within for whole_run in analysis.counters.links):
+        lost = losses.ports[link.port].lost if link.port in losses.ports else {}
+        rows.append(
             {
-                "port": link.port,
-                "node": link.node,
-                "neighbour": link.neighbour,
+                **{name: getattr(link, name) for name in ("port", "node", "neighbour")},
                 "flows": len(link.flows),
                 "acknowledged": len(link.acknowledged),
-                "other": link.other,
-                "packets": link.packets,
-                "bytes": link.bytes,
+                **{name: getattr(link, name) for name in ("other", "packets", "bytes")},
                 "utilisation": utilisation(analysis, link),
-                **_lost(losses, link.port),
+                "lost": sum(lost.values()),
+                **{f"lost_{cause}": lost.get(cause, 0) for cause in get_args(Cause)},
             }
-            for link in (whole_run.within for whole_run in analysis.counters.links)
-        ]
-    )
+        )
+    return pl.DataFrame(rows)
 
 
 def utilisation(analysis: Analysis, link: LinkRecord) -> float:
-    """The share of what a direction of a link could carry that it sent; see `link_table`."""
     traffic = analysis.manifest.traffic
     at_end = all(link.at_end is not None for link in analysis.counters.links)
     span_ns = traffic.duration_ns if at_end else traffic.t_end_ns - traffic.t_start_ns
@@ -314,12 +300,6 @@ def utilisation(analysis: Analysis, link: LinkRecord) -> float:
     # do not have the number, so what fills them up is not counted.
     wire_bytes = link.bytes + link.overhead_bytes * link.packets
     return wire_bytes * 8 / (rate_bps * span_ns / 1e9) if rate_bps else 0.0
-
-
-def _lost(losses: LossSummary, port: str) -> dict[str, int]:
-    lost = losses.ports[port].lost if port in losses.ports else {}
-    of_causes = {f"lost_{cause}": lost.get(cause, 0) for cause in get_args(Cause)}
-    return {"lost": sum(lost.values()), **of_causes}
 
 
 def distrust(analysis: Analysis) -> list[str]:
@@ -344,7 +324,7 @@ def distrust(analysis: Analysis) -> list[str]:
 
 
 def _uneven(analysis: Analysis) -> Iterator[str]:
-    """A line on each port that a switch that draws one for each packet took too often or seldom."""
+    """A line on each port that a switch drew too often or rarely, where it draws for each packet."""
     effective = analysis.manifest.effective
     if effective.get("routing.kind") not in routes.PER_PACKET:
         return

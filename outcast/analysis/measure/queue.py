@@ -1,8 +1,8 @@
 """The output queue as the captures show it: what each packet found, and every change.
 
-The switch holds what came in and has not left. `t_out` is when a packet leaves the queueing
-discipline towards the wire, so a packet does not count while it is being sent.
-A packet on its way from the input to the queue counts as queued.
+The switch holds what came in and has not left. `t_out` is when a packet leaves the qdisc towards
+the wire, so a packet does not count while it is being sent. A packet on its way from the input to
+the queue counts as queued.
 """
 
 from __future__ import annotations
@@ -175,9 +175,8 @@ def _replay_in_order(joined: Joined, entered_ns: I64) -> Queue:
 def replay(joined: Joined, delay_ns: int | I64 = 0, cleared: Cleared = NOTHING_CLEARED) -> Queue:
     """The queues of a join's outputs over time.
 
-    `delay_ns` is the known time from a packet's arrival to its queueing: one for all, such as a
-    delay that the experiment asks for, or one for each arrival, which it left no sooner than after.
-    Packets in `cleared` were dropped: they entered, and their Event.DROP is when they were lost.
+    `delay_ns` is the known time from a packet's arrival to its queueing, for all or for each
+    arrival. Packets in `cleared` entered and were dropped later, at the time of their Event.DROP.
     """
     entered_ns = entry_times_ns(joined, delay_ns)
     if (entered_ns[1:] < entered_ns[:-1]).any():
@@ -196,13 +195,9 @@ def replay(joined: Joined, delay_ns: int | I64 = 0, cleared: Cleared = NOTHING_C
     held_packets = np.bincount(departures.port[early], minlength=outputs).astype(np.int64)
     events = int((kind >= 0).sum() + ((joined.came_as >= 0) | early).sum()) + cleared.rows.size
     kinds = (np.int64, np.int8, np.int32, np.int8, np.int32, np.int32)
-    arrays: list[Any] = [np.empty(len(arrivals), np.int32) for _ in range(2)]
-    arrays += [np.empty(events, kind) for kind in kinds]
-    found = Queue(*arrays)
-    leaving = _Leaving(
-        departures.stamp_ns, departures.frame_bytes, departures.port, joined.came_as, early
-    )
-    leaving, left_as = _with_cleared(joined, leaving, cleared)
+    contents: list[Any] = [np.empty(len(arrivals), np.int32) for _ in range(2)]
+    found = Queue(*contents, *(np.empty(events, kind) for kind in kinds))
+    leaving, left_as = _leaving(joined, early, cleared)
     count = _walk(
         _Came(entered_ns, arrivals.frame_bytes, joined.egress, kind, left_as),
         leaving,
@@ -210,8 +205,8 @@ def replay(joined: Joined, delay_ns: int | I64 = 0, cleared: Cleared = NOTHING_C
         held_packets,
         found,
     )
-    told: list[Any] = [part[:count] for part in found[2:]]
-    found = Queue(*found[:2], *told)
+    events_found: list[Any] = [part[:count] for part in found[2:]]
+    found = Queue(*found[:2], *events_found)
     if cleared.rows.size:
         gone = (found.event == Event.DEQUEUE) & np.isin(found.packet, cleared.rows)
         found.event[gone] = Event.DROP
@@ -245,20 +240,17 @@ def of_own(joined: Joined, queue: Queue) -> Queue:
     )
 
 
-def _with_cleared(joined: Joined, leaving: _Leaving, cleared: Cleared) -> tuple[_Leaving, I32]:
-    """What left, with packets that were thrown away; and as which of these each arrival left."""
-    rows = cleared.rows
+def _leaving(joined: Joined, early: Bool, cleared: Cleared) -> tuple[_Leaving, I32]:
+    """What left, also by a failing link; and as which of these departures each arrival left."""
+    arrivals, departures, rows = joined.arrivals, joined.departures, cleared.rows
+    leaving = _Leaving(
+        departures.stamp_ns, departures.frame_bytes, departures.port, joined.came_as, early
+    )
     if not rows.size:
         return leaving, joined.left_as
-    arrivals = joined.arrivals
-    more = _Leaving(
-        cleared.at_ns,
-        arrivals.frame_bytes[rows],
-        joined.egress[rows],
-        rows.astype(np.int32),
-        np.zeros(rows.size, np.bool_),
-    )
-    order = np.argsort(np.concatenate([leaving.stamp, more.stamp]), kind="stable")
+    frames, outputs = arrivals.frame_bytes[rows], joined.egress[rows]
+    more = (cleared.at_ns, frames, outputs, rows.astype(np.int32), np.zeros(rows.size, np.bool_))
+    order = np.argsort(np.concatenate([leaving.stamp, cleared.at_ns]), kind="stable")
     pairs: list[tuple[Any, Any]] = list(zip(leaving, more, strict=True))
     merged = _Leaving(*(np.concatenate(pair)[order] for pair in pairs))
     left_as = np.full(len(arrivals), -1, np.int32)

@@ -110,50 +110,17 @@ def fresh_bytes(packets: Packets, flows: tuple[FlowKey, ...]) -> I32:
     return fresh
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """What each flow sent through the output per bin; arrays of [flow, bin]."""
-
-    goodput_bytes: I64
-    frame_bytes: I64
-    packets: I64
-
-
-def series(
-    packets: Packets, fresh: I32, flows: int, start_ns: int, bin_ns: int, end_ns: int
-) -> Series:
-    """Bins the fresh bytes and the frame bytes of the packets in [start_ns, end_ns)."""
-    bins = -(-(end_ns - start_ns) // bin_ns)
-    place = (packets.stamp_ns - start_ns) // bin_ns
-    inside = (packets.stamp_ns >= start_ns) & (packets.stamp_ns < end_ns)
-    cell = packets.flow[inside].astype(np.int64) * bins + place[inside]
-
-    def total(weights: Array | None) -> I64:
-        counted = np.bincount(cell, weights, flows * bins)
-        return np.rint(counted).astype(np.int64).reshape(flows, bins)
-
-    return Series(total(fresh[inside]), total(packets.frame_bytes[inside]), total(None))
-
-
-def bytes_between(packets: Packets, values: I32, flows: int, start_ns: int, end_ns: int) -> I64:
-    """The sum of `values` per flow over the packets stamped in [start_ns, end_ns)."""
-    stamps = packets.stamp_ns
-    inside = slice(*np.searchsorted(stamps, [start_ns, end_ns]).tolist())
-    total = np.bincount(packets.flow[inside], values[inside], flows)
-    return np.rint(total).astype(np.int64)
-
-
 MOST_PIECES = 256
-"""Of a retransmission that joins more lost segments than this, only this number counts."""
+"""Of a retransmission that joins more lost segments only this number counts."""
 MOST_SHORT = 2**16 - 1
 CLOSELY = 3
-"""So many packets of its flow at most lie between a packet and its duplicate, where no IP id tells
-it from what was sent again (tcp_reordering of tcp(7))."""
+"""Most packets of its flow between a packet and its duplicate, where no IP id distinguishes that
+from what was sent again (tcp_reordering of tcp(7))."""
 _NEAR_IDS = 1024
-"""Most IP ids of a flow that counts its packets are as near to the one before."""
+"""Most IP ids of a flow that counts its packets are this near to the id before."""
 _MOSTLY = 0.9
 _LEAST_COUNTED = 0.25
-"""At least such a share of its ids differs from the one before; the others are duplicates."""
+"""At least this share of its ids differs from the id before; the others are duplicates."""
 _NONE = -1
 _THREADS = 2
 
@@ -183,16 +150,12 @@ def sent_twice(low: I64, high: I64, flags: U8, ip_id: U16, tsval: U32) -> Bool:
         marks = ip_id[opening].astype(np.int64) << 32 | tsval[opening]
         again[opening[1:]] = (marks[1:] != marks[0]) | (marks[1:] == 0)
     rows = np.flatnonzero(high > low)
-    again[rows] = _data_sent_twice(low[rows], high[rows], _sending(ip_id[rows], tsval[rows]))
-    return again
-
-
-def _data_sent_twice(low: I64, high: I64, sending: _Sending) -> Bool:
+    low, high, sending = low[rows], high[rows], _sending(ip_id[rows], tsval[rows])
     first = _first_arrivals(low, high, sending)
-    again: Bool = low < _reached_before(low, high, sending.order)
+    late: Bool = low < _reached_before(low, high, sending.order)
     if sending.closely:  # Of the order within a tick nothing else is known.
-        again |= first != _first_arrivals(low, high, sending._replace(closely=False))
-    again &= first == np.arange(low.size)
+        late |= first != _first_arrivals(low, high, sending._replace(closely=False))
+    again[rows] = late & (first == np.arange(low.size))
     return again
 
 
@@ -442,7 +405,7 @@ def _repaired_ns(low: I64, stamp_ns: I64, again: Bool) -> I64:
 def silences(joined: Joined) -> Iterator[Silence]:
     """When an output's capture has nothing, though packets for it came in and never left.
 
-    An output that stands still sends later what waits, in the order in which it came in.
+    An output that only stands still sends later what waits.
     """
     departures, stamps = joined.all_left.departures, joined.arrivals.stamp_ns
     for output in range(len(joined.outputs)):
@@ -463,7 +426,6 @@ def silences(joined: Joined) -> Iterator[Silence]:
 
 
 def silence_remarks(joined: Joined, repaired: Repairs, found: Collection[Silence]) -> Iterator[str]:
-    """A line on each time in which an output's capture has nothing."""
     for silence in found:
         alone, again = (
             int(mask[silence.rows].sum()) for mask in (repaired.is_alone, repaired.is_proven)
@@ -472,12 +434,12 @@ def silence_remarks(joined: Joined, repaired: Repairs, found: Collection[Silence
             f"{joined.outputs[silence.output]}: its capture has {silence.words(joined)}, though "
             f"{silence.rows.size:,} packets for it came in and never left: {again:,} were dropped, "
             f"because their data were sent again; {alone:,} never were, so the capture may lack "
-            f"them; nothing tells of {silence.rows.size - again - alone:,}"
+            f"them; of {silence.rows.size - again - alone:,} nothing is known"
         )
 
 
 def unrepaired(joined: Joined, repaired: Repairs, found: Collection[Silence]) -> Iterator[Refusal]:
-    """Why a join cannot be believed whose dropped data nobody sent again; nothing if it can."""
+    """Why a join cannot be believed: nobody sent again the data that it says were dropped."""
     for output, name in enumerate(joined.outputs):
         here = joined.egress == output
         due, alone = int((repaired.is_due & here).sum()), int((repaired.is_alone & here).sum())

@@ -7,7 +7,7 @@ time, drops and delays come from the captures: they are of packets that crossed 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,7 +21,6 @@ from outcast.analysis.measure.bins import edges_ns, port_series
 from outcast.analysis.measure.spreads import in_ms, jain_index
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis
-from outcast.plan.model import Plan
 from outcast.plan.schedule import Generated, generated_packet, generated_ways
 from outcast.records.generated import Completed, read_generated_flows
 from outcast.records.summary import StreamSummary
@@ -97,7 +96,6 @@ class Stream:
 
 
 def completed(analysis: Analysis) -> list[Completed]:
-    """Reads every generated flow of a run. Raises InputError as `read_generated_flows` does."""
     return read_generated_flows(analysis.directory, analysis.manifest.traffic.t_start_ns)
 
 
@@ -107,37 +105,30 @@ def streams(analysis: Analysis) -> list[Stream]:
     if not of_run:
         return []
     seen = {flow.flow: (port, number) for port, number, flow in _captured(analysis)}
-    empty = np.empty(0, np.int64)
-    is_copied = _copied(analysis)
+    plan, copying = analysis.plan, _copying_links(analysis)
     found = []
     for flow in of_run:
-        at = seen.get(flow.planned.flow)
-        at_queue = (empty, 0, 0, 0) if at is None else _at_queue(*at)
-        found.append(Stream(flow, *at_queue, is_copied(flow.planned)))
+        at_queue = _at_queue(*seen[flow.planned.flow]) if flow.planned.flow in seen else _UNSEEN
+        is_copied = False
+        if plan is not None and copying:
+            ((path, _),) = generated_ways(plan.graph, plan.routes, [flow.planned])
+            is_copied = not copying.isdisjoint(pairwise(path))
+        found.append(Stream(flow, *at_queue, is_copied))
     return found
 
 
-def _copied(analysis: Analysis) -> Callable[[Generated], bool]:
-    """A function that says whether a link on a flow's path delivers packets twice."""
-    plan = analysis.plan
-    if plan is None:
-        return lambda _flow: False
-    copying = {ends for ends, link in plan.links.items() if link.duplicate}
-    for change in analysis.manifest.changes:
-        if change.what == "duplicate_ppm" and change.requested:
-            copying.add((change.node, change.neighbour))
-
-    def is_copied(flow: Generated) -> bool:
-        if not copying:
-            return False
-        ((path, _),) = generated_ways(plan.graph, plan.routes, [flow])
-        return any(ends in copying for ends in pairwise(path))
-
-    return is_copied
+def _copying_links(analysis: Analysis) -> set[tuple[str, str]]:
+    """The ends of the links that deliver packets twice."""
+    links = {} if analysis.plan is None else analysis.plan.links
+    return {ends for ends, link in links.items() if link.duplicate} | {
+        (change.node, change.neighbour)
+        for change in analysis.manifest.changes
+        if change.what == "duplicate_ppm" and change.requested
+    }
 
 
 def copied_warnings(analysis: Analysis) -> list[str]:
-    """A line on the streams of which copies may have come, which no receiver can see."""
+    """A line on the streams that links may have copied, which no receiver can see."""
     copied = [
         part.ended.planned.flow
         for part in streams(analysis)
@@ -152,7 +143,11 @@ def copied_warnings(analysis: Analysis) -> list[str]:
     ]
 
 
+_UNSEEN = np.empty(0, np.int64), 0, 0, 0
+
+
 def _at_queue(port: PortAnalysis, number: int) -> tuple[I64, int, int, int]:
+    """The delays, packets, drops and time of departures of a stream at a port; see Stream."""
     joined = port.joined
     # What was under way at the duration's end is in the programs' own counts too.
     rows = np.flatnonzero(joined.arrivals.flow == number)
@@ -174,31 +169,26 @@ def _captured(analysis: Analysis) -> Iterator[tuple[PortAnalysis, int, Generated
     plan = analysis.plan
     if plan is None:
         return
-    generated = _by_header(plan, plan.generated)
+    generated: dict[FlowKey, Generated] = {}
+    for flow in plan.generated:
+        packet = generated_packet(plan.graph, flow)
+        ends = packet.src, packet.sport, packet.dst, packet.dport
+        generated.setdefault(FlowKey(*ends, packet.protocol), flow)
     for port in analysis.ports:
         known = [
-            (flow, number)
+            (generated.pop(key), number)
             for number, key in enumerate(port.joined.flows)
-            if (flow := generated.pop(key, None)) is not None
+            if key in generated
         ]
         for flow, number in sorted(known, key=lambda found: found[0].flow):
             yield port, number, flow
 
 
-def _by_header(plan: Plan, flows: Sequence[Generated]) -> dict[FlowKey, Generated]:
-    by_header: dict[FlowKey, Generated] = {}
-    for flow in flows:
-        packet = generated_packet(plan.graph, flow)
-        key = FlowKey(packet.src, packet.sport, packet.dst, packet.dport, packet.protocol)
-        by_header.setdefault(key, flow)
-    return by_header
-
-
 def stream_table(analysis: Analysis) -> pl.DataFrame | None:
     """One row per stream of datagrams; None if the run had none.
 
-    `sent` and `received` are datagrams; rates are those of `Stream`. `packets`, `dropped`, the
-    delays and `jitter` (ns) are those at the first captured queue that the stream crossed.
+    `sent` and `received` are datagrams. `packets`, `dropped`, the delays and `jitter` (ns) are
+    those at the first captured queue that the stream crossed.
     """
     rows = []
     for stream in streams(analysis):
@@ -230,7 +220,6 @@ def stream_table(analysis: Analysis) -> pl.DataFrame | None:
 
 
 def stream_summary(of_workload: Sequence[Stream]) -> StreamSummary | None:
-    """The streams of one workload together; None if it has none."""
     if not of_workload:
         return None
     received_bps = [stream.received_bps for stream in of_workload]
@@ -265,18 +254,14 @@ def _dropped(analysis: Analysis, port: PortAnalysis, edges: I64) -> I64:
 def workload_table(analysis: Analysis) -> pl.DataFrame | None:
     """Rate and drops of generated traffic per bin; None if none crossed a captured queue.
 
-    A stream of datagrams has rows of its own, with its `flow`. All transfers of a workload are
-    added up, and `flow` is null. `t` is as in `throughput_table`, `goodput_bps` of new payload that
-    left the queue.
+    A stream of datagrams has rows with its `flow`. All transfers of a workload are added up, with a
+    null `flow`. `goodput_bps` is of new payload that left the queue.
     """
     edges = edges_ns(analysis)
     sums: dict[tuple[int, int], I64] = {}
     kinds = {}
     for port, flows in itertools.groupby(_captured(analysis), key=lambda found: found[0]):
-        goodput, dropped = (
-            port_series(analysis, port).goodput_bytes,
-            _dropped(analysis, port, edges),
-        )
+        goodput, dropped = port_series(analysis, port)[0], _dropped(analysis, port, edges)
         for _, number, flow in flows:
             key = (flow.workload, -1 if flow.datagram_bytes is None else flow.flow)
             kinds[key] = flow.kind
