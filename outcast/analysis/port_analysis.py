@@ -37,7 +37,7 @@ from outcast.records.link_rate import down_spans_ns, link_rate, steps_of
 from outcast.records.run_directory import Manifest, RunDirectory
 
 DEFAULT_MIN_RTO_NS = 200_000_000
-"""Linux's default, used if the manifest does not name the effective one."""
+"""Linux's default, for captures of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class PortAnalysis:
 
 
 Joins = Sequence[tuple[BottleneckRecord, list[PortCapture], Joined]]
-"""For each bottleneck its captures, and what their join gave."""
+"""For each bottleneck its captures and their join."""
 
 
 def join_port(
@@ -125,9 +125,8 @@ def _read(paths: Sequence[tuple[str, Path]], destinations: frozenset[str]) -> li
 def _only_by(capture: PortCapture, plan: Plan, egress: str) -> PortCapture:
     """The capture of an input without the packets that hashed routes send out by another port.
 
-    Where a switch has several ports towards a receiver, a packet's addresses and ports decide by
-    which it leaves (controllers/hashing.py). Every run verifies it. A packet between addresses
-    that the plan does not know stays.
+    A packet's addresses and ports decide by which port of a switch it leaves
+    (controllers/hashing.py). A packet between addresses that the plan does not know stays.
     """
     # What is drawn for each packet leaves by a studied output whichever way it came (checks.py).
     if plan.per_packet or not plan.routes.choices:
@@ -153,10 +152,10 @@ def _only_by(capture: PortCapture, plan: Plan, egress: str) -> PortCapture:
 def elsewhere(
     manifest: AnyManifest, counters: Counters, record: BottleneckRecord
 ) -> frozenset[int]:
-    """The numbers of the flows that do not count at a port; none where no links were recorded.
+    """The numbers of the flows that do not count at a port; empty where no links were recorded.
 
     They leave by another output, or they count at an earlier port of the manifest. Subflows may
-    take other paths than the flow that has them.
+    take other paths than their flow.
     """
     ends = {link.port: (link.node, link.neighbour) for link in counters.links}
     if record.egress not in ends:
@@ -264,7 +263,7 @@ def _delays_ns(
 
 
 _ROUNDED_NS = 2
-"""The kernel's time of a frame may be so much shorter than ours, which would add up."""
+"""By rounding the kernel's time of a frame may be this much shorter, which would add up."""
 
 
 def _sent_ns(
@@ -304,10 +303,10 @@ def _round_trips(
             number = numbers.get(flow.reversed)
             if number is None:
                 continue
-            told = back.columns
-            mine = (told.flow == row) & ((told.flags & ACK) != 0)
+            seen = back.columns
+            mine = (seen.flow == row) & ((seen.flags & ACK) != 0)
             rows = np.flatnonzero(joined.arrivals.flow == number)
-            acks = Acks(told.ack[mine], told.sacked[mine], told.stamp_ns[mine])
+            acks = Acks(seen.ack[mine], seen.sacked[mine], seen.stamp_ns[mine])
             flows.append((number, rows, acks))
     return round_trips(joined.arrivals, flows)
 
@@ -315,10 +314,7 @@ def _round_trips(
 def _numbers(
     flows: Sequence[FlowKey], records: Sequence[FlowRecord], strangers: frozenset[int]
 ) -> list[int]:
-    """Each flow's number in the run, by addresses and ports; foreign flows follow on.
-
-    Those of the run that count at another port are foreign too (`strangers`).
-    """
+    """Each flow's number in the run, by addresses and ports; foreign flows and strangers follow."""
     own = [record for record in records if record.flow not in strangers]
     known = {ends: record.flow for record in own for ends in record.connections}
     foreign = itertools.count(1 + max((record.flow for record in records), default=-1))
@@ -339,8 +335,7 @@ def _spans(
 ) -> dict[int, tuple[int, int]]:
     """When the first and the last of each flow's packets came in; no entry without any.
 
-    With `within_ns` from the first of these times on, and before the second: before the duration
-    flows connect, and after it they may send what is left.
+    `within_ns` is the duration: before it flows connect, and after it they may send what is left.
     """
     found = {}
     for number, mine in rows.items():

@@ -40,12 +40,12 @@ class Interval:
         return (self.end_ns - self.start_ns) / 1e9
 
     def cut(self, whole: Interval) -> Interval:
-        """The part of it that lies in another one, which may be of no length."""
+        """Its part within another interval; of no length if they do not overlap."""
         start_ns = max(self.start_ns, whole.start_ns)
         return Interval(start_ns, max(start_ns, min(self.end_ns, whole.end_ns)))
 
     def has(self, at_ns: Array) -> Bool:
-        """Which of these times after the traffic's start lie in it."""
+        """Which of these times lie in it."""
         return (at_ns >= self.start_ns) & (at_ns < self.end_ns)
 
 
@@ -60,11 +60,12 @@ class Analysis:
     Attributes:
         comparison: the groups that the headline compares; None if there is only one hop class.
         interval: what the summary covers: goodput, packets, drops and what TCP did.
-        all_active: whether that is shorter than the duration, because flows start or end within it.
-        is_asked: whether `analysis.from` or `analysis.to` asks for that interval.
-        remarks: why the interval is not what was requested.
+        all_active: whether the interval is shorter than the duration, because flows start or end
+            within the duration.
+        is_asked: whether `analysis.from` or `analysis.to` requests the interval.
+        remarks: why the interval is not the requested one.
         windows_from_ns: from when all flows are active and windows count; None if they never are.
-        sockets, port_samples: what was sampled while the flows ran; None without samples.
+        sockets, port_samples: samples taken while the flows ran; None without any.
         whole: joined captures before they were parted by outputs; None for a run.
     """
 
@@ -188,7 +189,7 @@ def _join(directory: RunDirectory, manifest: Manifest, counters: Counters) -> Jo
 def _requested_interval(
     since: Instant | None, until: Instant | None, together: Interval | None, whole: Interval
 ) -> tuple[Interval | None, tuple[str, ...]]:
-    """The interval that is requested, cut to the duration, and why it is another one."""
+    """The requested interval, cut to the duration, and why it is another one."""
     given = [instant for instant in (since, until) if instant is not None]
     if not given:
         return None, ()
@@ -216,10 +217,7 @@ def _requested_interval(
 
 
 def _counting_in(interval: Interval, port: PortAnalysis, t_start_ns: int) -> PortAnalysis:
-    """The port with only those rows of its flows that reached the queue within an interval.
-
-    Chains of drops end where the interval does.
-    """
+    """The port with only those rows that reached the queue within an interval, and its chains."""
     counts = interval.has(port.reached_ns - t_start_ns)
     return replace(
         port,
@@ -241,10 +239,8 @@ def _require_few_bins(directory: RunDirectory, manifest: Manifest, bin_ns: int) 
 def when_all_active(manifest: AnyManifest, ports: Sequence[PortAnalysis]) -> Interval | None:
     """When all flows are active: from the last one's start to the first one's end.
 
-    A flow of a given size is active until its last new byte left the bottleneck. Flows of programs
-    and generated ones do not count, because nobody plans that they are there at one time.
-
-    Returns None if there is no such time, or no flow.
+    A flow of a given size is active until its last new byte left the bottleneck. Only planned flows
+    count. None if there is no such time, or no flow.
     """
     begin, end = 0, manifest.traffic.duration_ns
     for record in manifest.planned_flows:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.join.join import Counts
 from outcast.analysis.measure.losses import cut_off, distrust, lost_at_senders, lost_to_the_link
 from outcast.analysis.port_analysis import PortAnalysis, elsewhere
 from outcast.analysis.run_analysis import Analysis
@@ -22,7 +21,17 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
     """Checks the captures against each other, tcpdump's counters and the queue's counters."""
     manifest = analysis.manifest
     if analysis.whole is not None:
-        return _of_join(analysis.whole.joined.counts)
+        # No counters belong to joined captures.
+        counts = analysis.whole.joined.counts
+        return CaptureSummary(
+            tcpdump_kernel_drops=None,
+            inferred_drops=counts.dropped,
+            qdisc_drops=None,
+            unmatched=counts.early + counts.duplicates + counts.unexplained,
+            in_flight=counts.in_flight + counts.before_output,
+            trusted=True,
+            reasons=[],
+        )
     reasons = list(manifest.distrust)
     sums: Counter[str] = Counter()
     for port in analysis.ports:
@@ -34,7 +43,7 @@ def capture_summary(analysis: Analysis) -> CaptureSummary:
     reasons += [
         f"flow {flow.flow} ({flow.src} to {flow.dst}) crosses no captured queue: "
         f"its goodput is not known"
-        for flow in analysis.manifest.flows
+        for flow in manifest.flows
         if flow.flow not in seen and flow.ingress is None
     ]
     used = {record.file: record for port in analysis.ports for record, _ in _files(manifest, port)}
@@ -135,16 +144,3 @@ def _of_flows(analysis: Analysis, port: PortAnalysis) -> Iterator[str]:
         )
         if expected and flow.flow not in present:
             yield f"{port.record.egress}: no packet of flow {flow.flow} ({flow.src}) was seen"
-
-
-def _of_join(counts: Counts) -> CaptureSummary:
-    """Whether joined captures agree with one another. There are no counters to compare with."""
-    return CaptureSummary(
-        tcpdump_kernel_drops=None,
-        inferred_drops=counts.dropped,
-        qdisc_drops=None,
-        unmatched=counts.early + counts.duplicates + counts.unexplained,
-        in_flight=counts.in_flight + counts.before_output,
-        trusted=True,
-        reasons=[],
-    )

@@ -2,8 +2,8 @@
 
 A chain is a maximal run of packets of one input port to one output that were all dropped, with no
 packet of that port forwarded in between. It is a blackout of that port if packets of other ports
-got through meanwhile. What leaves and takes no part in the join counts in both. A chain that goes
-over an end of the interval is two, one on each side.
+got through meanwhile. Packets that take no part in the join count too. An end of the interval
+divides a chain into two.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ DENSE_PACKETS = 4
 def is_dense(packet_ns: int) -> pl.Expr:
     """For rows of blackouts.parquet, whether the drops are at most DENSE_PACKETS apart on average.
 
-    The timeouts of a lone flow leave chains of few drops that last for many round trips. The
-    sources' figures do not mean these by a blackout.
+    The timeouts of a lone flow leave chains of few drops that last for many round trips, which the
+    papers do not call blackouts.
     """
-    # A join whose tables nobody wants does without it.
+    # A join does without polars.
     import polars as pl
 
     lasts_ns = pl.col("t_end") - pl.col("t_start")
@@ -44,9 +44,8 @@ class Chains:
 
     `others_through` is how many packets of other ports (for a flow's chain: of other flows) to the
     same output came in from t_start to t_end and were forwarded; -1 if unknown. `longest_gap_ns` is
-    the longest
-    time between two drops in a row, after `before_gap` of the drops; 0 and 1 for a single drop.
-    Retransmissions after a timeout go on with a chain, and such a gap shows where they begin.
+    the longest time between two drops in a row, after `before_gap` drops; 0 and 1 for a single
+    drop. It shows where retransmissions after a timeout go on with a chain.
     """
 
     ingress: I8
@@ -65,7 +64,6 @@ class Chains:
         return self.drops.size
 
     def only(self, mine: Bool) -> Chains:
-        """These chains alone."""
         return Chains(*(getattr(self, field.name)[mine] for field in fields(self)))
 
 
@@ -206,7 +204,7 @@ def length_counts(drops: Array) -> dict[str, int]:
 
 
 LOTS = 20
-"""How often the lot is drawn. Its mean is then known to a fifth of one lot's spread."""
+"""The draws of the lot. Its mean is then known to a fifth of a draw's spread."""
 
 
 def chains(lost: npt.NDArray[np.bool_]) -> int:
@@ -215,11 +213,11 @@ def chains(lost: npt.NDArray[np.bool_]) -> int:
 
 
 def chains_by_lot(lost: npt.NDArray[np.bool_], blocks: npt.NDArray[np.int64], seed: int) -> float:
-    """How many chains there are on average if a lot says which packets of a block are dropped.
+    """The mean number of chains if a lot decides which packets of a block are dropped.
 
     Each block keeps its number of drops, so neither a high loss rate nor congestion that comes and
     goes makes the number differ from `chains(lost)`. Packets are of one input port, in the order of
-    arrival; their blocks ascend. `seed` decides the lots.
+    arrival; their blocks ascend.
     """
     generator = np.random.default_rng(seed)
     counts = [chains(lost[np.lexsort((generator.random(lost.size), blocks))]) for _ in range(LOTS)]

@@ -30,10 +30,10 @@ from outcast.analysis.measure.segments import Repairs
 from outcast.plan.addresses import with_port
 
 LEAST = 8
-"""From fewer packets that passed, or that were lost, nothing is said."""
+"""The fewest packets that have to have passed, and to have been lost."""
 LEAST_DIFFERENT = 3
-"""The fewest different segments or lengths that are lost, because one may be lost for its content.
-It is also how often one passed after a loss; otherwise the path was down for a while."""
+"""The fewest different segments that are lost, because one may be lost for its content. A packet
+also has to pass after a loss this often; otherwise the path was down for a while."""
 MOST_SHORT = 0.1
 """If more of the short ones are lost too, length alone does not decide."""
 
@@ -120,13 +120,13 @@ def _limits(joined: Joined, rows: Array, room: Bool) -> tuple[int, int, int, Arr
 
 
 LEAST_SHARE = 0.5
-"""So large a share of an output's drops has to have found its queue empty."""
+"""This share of an output's drops has to have found its queue empty."""
 LEAST_EVEN = 100
-"""From fewer drops nothing is said of how evenly they are spread over the queue's contents."""
+"""The fewest drops whose spread over the queue's contents is judged."""
 SAMPLED = 10_000
 UNEVEN = 0.2
 """Senders react to drops, so these may differ by this share too. A full queue drops four times as
-many of those that find most."""
+many of the packets that find most."""
 SIGMAS = 3.0
 """The most standard deviations by which an even spread differs from what is expected."""
 
@@ -157,7 +157,7 @@ def random_losses(
 
     Drops that are `explained` do not count, here and in `relations`.
     """
-    told = {}
+    lines = {}
     for output, name in enumerate(joined.outputs):
         mine, empty = _dropped_at(joined, queue, output, explained)
         count, at_empty = int(mine.sum()), int(empty.sum())
@@ -182,11 +182,11 @@ def random_losses(
         seen = f"the {count:,} {which} that were dropped found the queue as full as others did"
         if is_idle:
             seen = f"{at_empty:,} of the {count:,} {which} that were dropped found an empty queue"
-        told[output] = (
+        lines[output] = (
             f"{name}: {seen}, and the data of {again:,} of them were sent again. So no full queue "
             f"dropped what came, but {NO_QUEUE} ({', '.join(inputs)}). No limit is estimated"
         )
-    return told
+    return lines
 
 
 def explained_drops(
@@ -194,8 +194,7 @@ def explained_drops(
 ) -> Bool:
     """The arrivals that were lost for their length, or while their output stood still.
 
-    An output that stands still has a full queue, too. What would have found room is lost for the
-    pause alone.
+    The queue of an output that stands still may be full, too. The pause explains the other drops.
     """
     explained = np.zeros(len(joined.arrivals), np.bool_)
     for rows in longer:
@@ -211,7 +210,6 @@ def explained_drops(
 
 
 def relations(joined: Joined, queue: Queue, explained: Bool) -> list[Relation]:
-    """For each output, what its drops have to do with its queue."""
     return [_relation(joined, queue, output, explained) for output in range(len(joined.outputs))]
 
 
@@ -234,8 +232,8 @@ def _relation(joined: Joined, queue: Queue, output: int, explained: Bool) -> Rel
 def _is_even(found: I32, dropped: I32) -> bool:
     """Whether drops are as frequent among packets that found little as among those that found much.
 
-    The contents that packets found are cut into quarters. Each has a binomial number of the drops
-    if they are by chance.
+    The contents that packets found are cut into quarters. By chance each quarter has a binomial
+    number of the drops.
     """
     edges = np.quantile(found[:: 1 + found.size // SAMPLED], (0.25, 0.5, 0.75))
     shares = np.bincount(np.searchsorted(edges, found), minlength=4) / found.size
@@ -258,7 +256,7 @@ LEAST_BY_ONE = 0.9
 LEAST_OF_HOST = 0.1
 """Flows with a smaller share of their host's packets are not compared with the others."""
 FEW_UNSEEN = 8
-"""So few missing packets count in any case."""
+"""This many missing packets count in any case."""
 _SIGMAS = 3.0
 """The most that a capture lacks, in standard deviations above the estimate."""
 
@@ -268,11 +266,10 @@ def drop_ranges(
 ) -> list[DropRange]:
     """The drops of each input and output whose captures lack packets; empty if none does.
 
-    - Packets that left without having come in are missing in their input's capture. It lacks a like
-      share of those that were dropped. So are packets that gaps of the senders' IP ids show, if
-      they were not lost on the way; where a capture begins late, the ids of what left before do.
+    - Packets that left without having come in are missing in their input's capture. It lacks an
+      equal share of the dropped packets. Gaps of the senders' IP ids show missing packets too.
     - Packets that were never sent again, or that came in before the output's capture began, are
-      missing in that. Then only those drops count as proven whose data were sent again. Drops
+      missing in that capture. Then only drops whose data were sent again count as proven. Drops
       that are `explained` need no such proof.
     """
     if joined.sources.directions is None:
@@ -336,10 +333,10 @@ def drop_ranges(
     return ranges
 
 
-def _came_by(joined: Joined, told: Directions, number: Mapping[str, int]) -> I64:
+def _came_by(joined: Joined, directions: Directions, number: Mapping[str, int]) -> I64:
     """For each departure the input that its flow comes by, or ELSEWHERE."""
     inputs = np.array([*(number.get(port, ELSEWHERE) for port in joined.sources.ports), ELSEWHERE])
-    places = np.array([told.place(flow.src) for flow in joined.flows])
+    places = np.array([directions.place(flow.src) for flow in joined.flows])
     came_by: I64 = inputs[places][joined.departures.flow]
     return came_by
 
@@ -348,9 +345,9 @@ def missing_ids(joined: Joined) -> I64:
     """For each input and output, how many packets the gaps of IP ids say are missing.
 
     Linux numbers the packets of a TCP socket one by one (include/net/ip.h, ip_select_ident_segs).
-    Others number all of a host, so what its other flows sent meanwhile is not missing. Zero for
-    flows of other numbers, and for inputs that lack more than MOST_SHARE of their packets and
-    FEW_UNSEEN, because others were lost on the way to the switch.
+    Other systems number all packets of a host, so what its other flows sent meanwhile is not
+    missing. Zero for flows of other numbers. Zero for inputs that lack more than MOST_SHARE of
+    their packets and FEW_UNSEEN, because packets were lost on the way to the switch.
     """
     arrivals = joined.arrivals
     of_tcp = np.array([flow.protocol == TCP for flow in joined.flows], np.bool_)
@@ -381,10 +378,9 @@ def missing_ids(joined: Joined) -> I64:
 def _missing_before(joined: Joined, counts: Bool) -> I64:
     """For each input and output, how many packets were dropped before the input's capture began.
 
-    Where a capture begins late, the output's has packets that left before. The IP ids from the
-    first of them to the flow's first packet that was seen to come in are those of the packets that
-    left, and of those that were dropped. A share of the packets that left would not show it:
-    slow start loses more. `counts` says which flows count their packets one by one.
+    The output's capture then has packets that left before. The IP ids from the first of them to the
+    flow's first packet that was seen to come in belong to packets that left or were dropped.
+    `counts` says which flows count their packets one by one.
     """
     arrivals, departures = joined.arrivals, joined.departures
     missing = np.zeros((len(joined.inputs), len(joined.outputs) + 1), np.int64)
@@ -414,7 +410,7 @@ def _longest_ns(joined: Joined) -> int:
 
 
 def _sent_by_others(ip_id: U16, mine: Bool) -> int:
-    """How many packets of a host's other flows have an id between those of its packets beside."""
+    """How many packets of a host's other flows have an id between two packets of this flow."""
     order = np.flatnonzero(mine)
     others = np.flatnonzero(~mine)
     after = np.searchsorted(order, others)

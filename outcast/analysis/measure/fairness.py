@@ -1,7 +1,6 @@
 """Jain's index over time, and whether the division of a link shows a trend (docs/steady-state.md).
 
-Goodput for the trend comes from throughput.parquet, in whole bins of `analysis.bin`. So it needs no
-capture.
+Goodput for the trend comes from throughput.parquet, in whole bins of `analysis.bin`.
 """
 
 from __future__ import annotations
@@ -113,9 +112,9 @@ PARTS = 10
 SIGNIFICANT = 0.05
 """The level of the test, on two sides."""
 _LEAST_OF_FAIRNESS = 0.01
-"""By less, from one half to the other, a change of Jain's index is not told."""
+"""A smaller change of Jain's index from one half to the other does not count."""
 _MOST_EXACT = 33
-"""Of more values than these the test statistic is as good as normal."""
+"""With more values the test statistic is nearly normal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +228,10 @@ def _flows(flows: Sequence[int]) -> str:
 def has_trend(values: npt.NDArray[np.float64], level: float = SIGNIFICANT) -> bool:
     """Whether values in the order of time rise or fall, by the test of Mann and Kendall.
 
-    Mann, "Nonparametric tests against trend", Econometrica 13 (1945). It asks no distribution of
-    the values, and a flow's share has none that is known. Values that depend on one another make it
-    find trends too often. Means of ten parts do so little: docs/steady-state.md has the shares.
+    Mann, "Nonparametric tests against trend", Econometrica 13 (1945). It assumes no distribution of
+    the values. If values depend on one another, it finds trends too often. Of means of ten parts
+    that is rare (docs/steady-state.md).
     """
-    # Equal values show no trend.
     return chance_of_trend(values) < level
 
 

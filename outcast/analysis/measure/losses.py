@@ -324,7 +324,7 @@ def distrust(analysis: Analysis) -> list[str]:
 
 
 def _uneven(analysis: Analysis) -> Iterator[str]:
-    """A line on each port that a switch drew too often or rarely, where it draws for each packet."""
+    """A line on each port drawn too often or rarely by a switch that draws for each packet."""
     effective = analysis.manifest.effective
     if effective.get("routing.kind") not in routes.PER_PACKET:
         return

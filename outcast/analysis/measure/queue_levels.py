@@ -25,7 +25,7 @@ from outcast.records.flows import QueueRecord
 from outcast.records.interventions import PacketFate
 
 LEAST_CONFIDENCE = 0.6
-"""Below it drops have no level, as where something else than a full queue drops packets."""
+"""Below it drops have no level, because something else than a full queue drops packets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,8 @@ class Capacity:
         """Whether a configured limit is within the bounds, or less than a packet beyond them.
 
         A capture sees packets a moment before or after the queue does, so the content that an
-        arrival found is one packet off now and then. None if the level explains next to nothing.
-
-        Args:
-            limit: the configured one, in the estimate's unit.
-            packet: the size of the largest packet, in the estimate's unit.
+        arrival found is one packet off now and then. `limit` and the size of the largest `packet`
+        are in the estimate's unit. None if the level explains next to nothing.
         """
         if self.confidence < LEAST_CONFIDENCE:
             return None
@@ -57,7 +54,7 @@ class Capacity:
         return is_above and (self.below is None or limit < self.below + packet)
 
     def raised(self, joined: Joined, output: int) -> Capacity:
-        """The same with an upper bound that has place for what can have waited unseen."""
+        """The same with a higher upper bound where packets can have waited unseen."""
         if self.below is None or (joined.whole and joined.whole.untold_share[output]):
             return replace(self, below=None)
         unseen = unseen_at_once(joined.all_left, output, in_bytes=self.unit == "bytes")
@@ -69,9 +66,8 @@ def capacity(
 ) -> Capacity | None:
     """Estimates a drop-tail queue's capacity from the content that packets found.
 
-    Arrivals in `lost` are left out, because it was not the queue that dropped them.
-
-    Returns None if nothing was dropped or nothing was forwarded, because then no level shows.
+    Arrivals in `lost` are left out, because it was not the queue that dropped them. None if nothing
+    was dropped or nothing was forwarded.
     """
     mine = (joined.egress == egress) & (queue.found_bytes >= 0)
     if lost is not None:
@@ -105,7 +101,7 @@ def _threshold(unit: Literal["bytes", "packets"], taken: I32, refused: I32) -> C
 
 
 MOST_LEVELS = 50_000
-"""From so many arrivals of each kind a level is told. Fewer only make its bounds wider."""
+"""The most arrivals of each kind from which a level is estimated. Fewer only widen its bounds."""
 MOST_WRONG = 0.05
 
 
@@ -123,9 +119,7 @@ def level_within(
     A departure within `early_ns` before an arrival may have been behind it, and one within
     `late_ns` after it may have been before. `delay_ns` is as in `replay`. If no capacity explains
     all packets, the bounds are those of all that are against hardly more packets than the best one.
-    Arrivals that are `explained` were dropped for another reason.
-
-    Returns None if nothing was dropped or nothing was forwarded, because then no level shows.
+    Arrivals that are `explained` were dropped for another reason. None as of `capacity`.
     """
     mine = (joined.egress == egress) & (queue.found_bytes >= 0)
     if explained is not None:
@@ -146,8 +140,8 @@ def level_within(
     # When packets came and left, and how many bytes. What was there at first counts from then on.
     early = departures.frame_bytes[gone & (joined.stray == Stray.EARLY)]
     there = early.size, int(early.sum())
-    came = queue.time_ns[entered], _sums(lengths[queue.packet[entered]])
-    sent = departures.stamp_ns[gone], _sums(departures.frame_bytes[gone])
+    came = queue.time_ns[entered], np.cumsum(np.append(0, lengths[queue.packet[entered]]))
+    sent = departures.stamp_ns[gone], np.cumsum(np.append(0, departures.frame_bytes[gone]))
     estimates = []
     for is_bytes in (True, False):
         bounds = []
@@ -164,7 +158,7 @@ def level_within(
 def _lengths(joined: Joined) -> I32:
     """For each arrival its frame's length at the output, as tags and tunnels may come and go.
 
-    That of a drop is by so much another as is usual of its flow.
+    For a drop it is the length of the arrival, plus the usual difference of its flow.
     """
     arrivals, forwarded = joined.arrivals, joined.left_as >= 0
     sent = joined.departures.frame_bytes[joined.left_as[forwarded]]
@@ -179,16 +173,9 @@ def _lengths(joined: Joined) -> I32:
     return lengths
 
 
-def _sums(sizes: I32) -> I64:
-    sums = np.zeros(sizes.size + 1, np.int64)
-    np.cumsum(sizes, out=sums[1:])
-    return sums
-
-
 def _sum_until(
     times_ns: I64, sums: I64, at_ns: I64, is_bytes: bool, side: Literal["left", "right"]
 ) -> I64:
-    """How many bytes or packets passed until each time; with those at that time, or without."""
     places = np.searchsorted(times_ns, at_ns, side)
     return sums[places] if is_bytes else places.astype(np.int64)
 
@@ -214,17 +201,16 @@ def replay_behind(
     """Replays the queue of a run's output.
 
     Args:
-        joined: the join of the output's captures.
+        joined: the join of its captures.
         record: the queue as it was set up.
         delays_ns: from when another delay was in force, and which; ascending.
         down_ns: when the link was down, from and until; ascending.
         limits: from when another limit was in force, and which, in the record's unit; ascending.
-        held: packets that an intervention held before the queue, with epoch times. They are looked
-            at only where no delay changes and no link fails.
+        held: packets that an intervention held before the queue, with epoch times. They count only
+            where no delay changes and no link fails.
 
     Returns:
-        The queue; and for each arrival when it reached the queue. For one that a failing link threw
-        away it is when that happened.
+        The queue; and when each arrival reached it, or was thrown away by a failing link.
     """
     stamps = joined.arrivals.stamp_ns
     reached: I64 = stamps + record.delay_ns

@@ -1,8 +1,8 @@
 """Finds retransmissions, timeouts and round trips in the data packets that came in at a bottleneck.
 
-A *retransmission* is a segment that its sender had sent before (`sent_again.sent_twice`). A packet
-that others overtook is none, and neither is a copy that a link made. A retransmission is *spurious*
-if all its bytes had come in before in packets that were forwarded.
+A *retransmission* is a segment that its sender had sent before (`segments.sent_twice`). A packet
+that others overtook does not count, nor does a copy that a link made. A retransmission is
+*spurious* if all its bytes had come in before in packets that were forwarded.
 
 A *timeout* is a retransmission that no acknowledgement called for. Two conditions must hold:
 
@@ -22,9 +22,9 @@ Two more timers of RFC 8985 look alike:
 - A tail loss probe sends the very last segment again. If new data follows soon, the sender had some
   all along, and would have sent that as its probe. So it was a timeout.
 - RACK's reordering timer goes off some two ticks after an acknowledgement that does not prove a
-  loss. That is so after one or two later segments got through, and no more. With a short minimum
-  RTO both timers take as long. So such a retransmission counts as RACK's, if the sender uses SACK
-  and the copy before it came in here.
+  loss, so after one or two later segments got through. With a short minimum RTO both timers take
+  as long. Such a retransmission counts as RACK's, if the sender uses SACK and the copy before it
+  came in here.
 
 The idle time before a timeout or RACK's timer is the time waiting for it, which TCPRand's figure 9
 shows. A timeout is missed if all copies of what timed out were lost on the way here.
@@ -262,7 +262,7 @@ def _trips(
 
 
 def round_trips(data: Packets | Columns, flows: Sequence[tuple[int, Array, Acks]]) -> RoundTrips:
-    """Measures round trips from each flow's index, its rows in `data` and its acknowledgements."""
+    """Round trips from each flow's index, its rows in `data` and its acknowledgements."""
     parts = []
     for number, rows, acks in flows:
         low = unwrap(data.seq[rows], data.flags[rows])
@@ -302,7 +302,7 @@ def untimed_ns(sent_ns: I64, rtt_ns: I64, start_ns: int, end_ns: int) -> int:
 
 
 def _signed(difference: U32) -> I64:
-    """Takes differences of 32-bit numbers as steps forward or back, whichever is shorter."""
+    """Differences of 32-bit numbers as steps forward or back, whichever is shorter."""
     return difference.view(np.int32).astype(np.int64)
 
 

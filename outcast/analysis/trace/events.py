@@ -90,7 +90,6 @@ def named(column: str, names: Mapping[int, str] | Mapping[str, str | None]) -> p
 
 
 def state_name(column: str) -> pl.Expr:
-    """A column of enum tcp_ca_state by the states' names."""
     return named(column, dict(enumerate(STATES)))
 
 
@@ -132,12 +131,12 @@ _IN_MEMORY = (
     *("skbaddr", "skaddr", "qdisc", "txq", "rx_sk", "location", "function", "hrtimer", "timer"),
     *("req", "sock_cookie"),
 )
-"""Fields that are addresses of the kernel's memory, which mean nothing to a reader."""
+"""Fields that are addresses of the kernel's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which events are meant; None takes all. `events` is the kinds, as `tcp:tcp_probe`."""
+    """The events that are wanted; None takes all. `events` has kinds, as `tcp:tcp_probe`."""
 
     events: tuple[str, ...] | None = None
     flow: int | None = None
@@ -156,7 +155,7 @@ def events_of(run: Run) -> tuple[str, ...]:
 
 
 def scan(run: Run, event: str, wanted: Wanted) -> pl.LazyFrame:
-    """The rows of one kind of event that are meant, in their order."""
+    """The wanted rows of one kind of event, in their order."""
     table = run.scan(f"trace/{table_name(event)}")
     if wanted.flow is not None:
         table = table.filter(pl.col("flow") == wanted.flow)
@@ -166,7 +165,7 @@ def scan(run: Run, event: str, wanted: Wanted) -> pl.LazyFrame:
 
 
 def rows(run: Run, wanted: Wanted) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The events that are meant, with their kinds, as they happened; read in slices.
+    """The wanted events, with their kinds, as they happened; read in slices.
 
     Raises ConfigError without such a flow, and InputError without events or for a broken table.
     """
@@ -193,7 +192,7 @@ def require_flow(run: Run, flow: int | None) -> None:
 
 
 def require_some(run: Run, wanted: Wanted) -> None:
-    """Raises ConfigError if no event fits; the message says when there are some."""
+    """Raises ConfigError if no event fits; the message says when other events happened."""
     kinds = wanted.events or events_of(run)
     with run.reading_events():
         if any(scan(run, event, wanted).head(1).collect().height for event in kinds):
@@ -208,7 +207,7 @@ def require_some(run: Run, wanted: Wanted) -> None:
 
 
 def own_fields(row: dict[str, Any]) -> dict[str, Any]:
-    """What an event says besides COLUMNS, without addresses of memory; names stand for numbers."""
+    """An event's fields besides COLUMNS, without addresses of memory; names stand for numbers."""
     fields = {name: value for name, value in row.items() if name not in COLUMNS}
     for name in [*fields]:
         if f"{name}_name" in fields and (named := fields.pop(f"{name}_name")) is not None:

@@ -6,7 +6,7 @@ lowest 5 bits and `time_delta`, the nanoseconds since the event before, in the o
 
 | type_len | what it is |
 |---|---|
-| 1 to 28 | an event of so many words of 4 bytes |
+| 1 to 28 | an event of this number of words of 4 bytes |
 | 0 | an event whose length in bytes, the length's own 4 included, is the next word |
 | 29 | padding: of the length in the next word, or up to the page's end if the delta is 0 |
 | 30 | time extend: the next word has the delta's higher 32 bits |
@@ -16,12 +16,11 @@ Sources: enum ring_buffer_type in linux/ring_buffer.h; rb_event_length, rb_updat
 ring_buffer_read_page in kernel/trace/ring_buffer.c. Pages are those of a little-endian kernel, as
 the guest's is.
 
-No library that is kept reads pages into columns: libtraceevent has a call for each event, and takes
-10^7 of them some hundred times as long from Python.
+No maintained library reads pages into columns: libtraceevent has a call for each event, which takes
+some hundred times as long from Python.
 
-How an event is laid out says the text of its file `format` in tracefs, which f_show in
-kernel/trace/trace_events.c writes. Offsets count from the event's own beginning
-(Documentation/trace/events.rst, "Event formats"):
+The file `format` of an event in tracefs has its layout (f_show in kernel/trace/trace_events.c).
+Offsets count from the event's own beginning (Documentation/trace/events.rst, "Event formats"):
 
 ```
 name: tcp_probe
@@ -76,8 +75,7 @@ class Field:
 
     Attributes:
         kind: a number, an array of numbers, text that a null may end, or plain bytes.
-        size: its bytes in the event. A dynamic field has there 4 bytes that say where its content
-            is.
+        size: its bytes in the event; of a dynamic field the 4 bytes that locate its content.
         element_bytes: bytes of a number; 1 for text and bytes.
         dynamic: where its content is: within the field itself (None), counted from the event's
             beginning (`data`) or from the field's end (`rel`).
@@ -97,7 +95,7 @@ class Field:
 
     @property
     def is_coded(self) -> bool:
-        """Whether its values are bytes, which are coded, and not numbers."""
+        """Whether its values are bytes, which are coded."""
         return self.dynamic is not None or self.kind in ("text", "bytes") or self.network
 
     @property
@@ -173,10 +171,10 @@ def _symbols(printed: str) -> dict[str, dict[int, str]]:
 
 
 BLOCK_BYTES = 16 << 20
-"""How much of the file is in memory at once, in whole pages."""
+"""The part of the file in memory at a time, in whole pages."""
 
 _LEAST_EVENT_BYTES = 8
-"""Of an event with its header. There are never more events than the bytes divided by this."""
+"""Of an event with its header, which bounds the number of events."""
 _COMMIT_AT = 8
 _MISSED, _STORED = 1 << 31, 1 << 30
 """RB_MISSED_EVENTS and RB_MISSED_STORED."""
@@ -215,7 +213,7 @@ class EventFile:
     """A file of pages. Read `blocks` to its end before the counts.
 
     Attributes:
-        lost: how many events were lost before a page, as far as the pages say how many.
+        lost: how many events were lost, where the pages say how many.
         lost_uncounted: pages before which events were lost without a number.
     """
 
@@ -238,10 +236,8 @@ class EventFile:
         if data.size % self.page_bytes:
             raise InputError(f"{self.path}: cut off inside a page")
         most_events = data.size // _LEAST_EVENT_BYTES
-        number, time_ns, at, length = np.empty((4, most_events), np.int64)
-        count, lost, uncounted = _index(
-            data, self.page_bytes, self._data_at, number, time_ns, at, length
-        )
+        number, time_ns, at = np.empty((3, most_events), np.int64)
+        count, lost, uncounted = _index(data, self.page_bytes, self._data_at, number, time_ns, at)
         self.lost += lost
         self.lost_uncounted += uncounted
         order = np.arange(self.events, self.events + count, dtype=np.int64)
@@ -302,7 +298,6 @@ def open_events(path: Path, formats: Formats) -> EventFile:
 
 
 def coded(rows: U8) -> Coded:
-    """Codes rows of bytes of one width."""
     if not rows.shape[1]:
         return Coded(np.zeros(rows.shape[0], np.int64), (b"",))
     rows = np.ascontiguousarray(rows)
@@ -312,7 +307,6 @@ def coded(rows: U8) -> Coded:
 
 
 def _until_null(column: Coded) -> Coded:
-    """The same texts up to their first null."""
     return Coded(column.codes, tuple(value.partition(b"\0")[0] for value in column.values))
 
 
@@ -335,9 +329,8 @@ def _index(
     number: I64,
     time_ns: I64,
     at: I64,
-    length: I64,
 ) -> tuple[int, int, int]:
-    """Finds the events of whole pages: fills in the kernel's number, time, place and bytes of each.
+    """Finds the events of whole pages: fills in the kernel's number, time and place of each.
 
     Returns how many there are, how many were lost, and before how many pages some were lost
     uncounted.
@@ -384,7 +377,6 @@ def _index(
                 number[count] = np.int64(data[place]) | np.int64(data[place + 1]) << 8
                 time_ns[count] = now
                 at[count] = place
-                length[count] = size
                 count += 1
             pos = place + size
     return count, lost, uncounted

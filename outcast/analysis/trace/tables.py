@@ -1,9 +1,9 @@
 """From the kernel's events to tables: each event with its time, host, port, flow and packet.
 
 An event names a packet by its addresses, ports, IP identification, sequence number and payload.
-The packets' table has the same of every packet that entered a bottleneck, so the join is exact.
-Where two packets agree in all of it, as a SYN that was sent twice, the one is meant that came in or
-left nearest to the event's time.
+The packets' table has these fields of every packet that entered a bottleneck, so the join is exact.
+If several packets agree in all of them, as copies of a SYN, the event belongs to the packet that
+came in or left nearest to its time.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ class Texts:
 
     @property
     def enumerated(self) -> pl.Series:
-        """The texts as an enumeration."""
         distinct = sorted({value for value in self.values if value is not None})
         return pl.Series(self.values, dtype=pl.Enum(distinct)).gather(self.codes)
 
@@ -95,7 +94,7 @@ class Packets:
     """The packets' table, in the order of flow, identity and time.
 
     Attributes:
-        numbers: a number of its own for each pair of addresses and ports, in one direction.
+        numbers: a number for each pair of addresses and ports, in one direction.
         number, identity: of each packet: that number, and its sequence number, IP identification
             and payload in one word.
         t_in_ns, t_out_ns: when it came in, and when it left; the same if it did not.
@@ -238,11 +237,11 @@ _INET, _INET6 = 2, 10
 def write_events(directory: RunDirectory) -> Traced | None:
     """Makes the tables of a run's recorded events, then removes the pages that they came from.
 
-    packets.parquet has to be there. The pages can be recorded again, and are large. The tables have
-    the names of functions, so the kernel's symbols are removed too. Returns None without events.
+    Needs packets.parquet. The pages are large and can be recorded again. The tables have the names
+    of functions, so the kernel's symbols are removed too. Returns None without events.
 
     Raises:
-        InputError: the pages, formats or records are broken, or a table cannot be written.
+        InputError: the pages or formats are broken, or a table cannot be written.
         UntrustedError: events were lost.
     """
     if not directory.trace_events.exists():
@@ -307,7 +306,6 @@ def _table_names(formats: Formats) -> dict[str, str]:
 
 
 def none_of(layout: Layout) -> Events:
-    """No events of this layout."""
     none = np.empty(0, np.int64)
     columns: dict[str, Column] = {}
     for field in layout.fields:
