@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from outcast.analysis.capture.pcap import read_capture
+from outcast.analysis.capture.pcap import read_capture, read_captures
 from outcast.analysis.join.join import Joined, JoinOptions, join
-from tests.golden.model import PCAP_HEADER, Traffic, records
+from tests.golden.model import PCAP_HEADER, Traffic, captures, records, write_captures
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,25 @@ def capture(path: Path, packets: list[P]) -> Path:
     return path
 
 
-def joined(
-    folder: Path, came: list[P], left: list[P], options: JoinOptions | None = None
-) -> Joined:
-    """The join of one input, `a`, and one output, `out`."""
-    inputs = [read_capture("a", capture(folder / "a", came))]
-    outputs = [read_capture("out", capture(folder / "out", left))]
+Side = list[P] | dict[str, list[P]]
+
+
+def joined(folder: Path, came: Side, left: Side, options: JoinOptions | None = None) -> Joined:
+    """The join of inputs and outputs by their names; a list is of the input `a`, or of `out`."""
+    sides = (
+        side if isinstance(side, dict) else {name: side}
+        for side, name in ((came, "a"), (left, "out"))
+    )
+    inputs, outputs = (
+        [read_capture(name, capture(folder / name, packets)) for name, packets in side.items()]
+        for side in sides
+    )
     return join(inputs, outputs, options or JoinOptions())
+
+
+def joined_model(folder: Path, traffic: Traffic) -> Joined:
+    """The join of what a reference switch did, which was watched for a second longer."""
+    paths = write_captures(folder, captures(traffic))
+    read = read_captures(list(paths.items()))
+    end = int(traffic.t_in[-1]) + 10**9
+    return join(read[:-1], read[-1:], JoinOptions(watched_ns=(0, end)))

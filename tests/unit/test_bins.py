@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from outcast.analysis import analyze
 from outcast.analysis.capture.headers import TCP, FlowKey
 from outcast.analysis.capture.pcap import read_capture
-from outcast.analysis.join.join import join
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure.bins import bytes_between, queue_in_bins, series
 from outcast.analysis.measure.queue import Event, Queue
 from outcast.analysis.measure.segments import fresh_bytes
 from outcast.records.run_directory import RunDirectory
-from tests.golden.packets import P, capture
+from tests.golden.packets import P, joined
 from tests.golden.run_directory import analysed_run
 
 
@@ -156,14 +155,11 @@ def test_scattered_segments_take_no_quadratic_time():
 def test_bins_and_intervals(tmp_path):
     came = [P(n * 1000, seq=n * 1448, ip_id=n) for n in range(10)]
     left = [P(n * 1000 + 500, seq=n * 1448, ip_id=n) for n in range(10)]
-    joined = join(
-        [read_capture("a", capture(tmp_path / "a", came))],
-        [read_capture("out", capture(tmp_path / "out", left))],
-    )
-    fresh = fresh_bytes(joined.departures, joined.flows)
-    got = series(joined.departures, fresh, 1, 1_000_000, 2_000_000, 9_000_000)
+    made = joined(tmp_path, came, left)
+    fresh = fresh_bytes(made.departures, made.flows)
+    got = series(made.departures, fresh, 1, 1_000_000, 2_000_000, 9_000_000)
     assert got.tolist() == [[[2896] * 4], [[3028] * 4], [[2] * 4]]
     # The last bin ends with the interval, so what left after it is not in it.
-    _, _, counted = series(joined.departures, fresh, 1, 1_000_000, 2_000_000, 8_000_000)
+    _, _, counted = series(made.departures, fresh, 1, 1_000_000, 2_000_000, 8_000_000)
     assert counted.tolist() == [[2, 2, 2, 1]]
-    assert bytes_between(joined.departures, fresh, 1, 500_000, 2_500_000).tolist() == [2896]
+    assert bytes_between(made.departures, fresh, 1, 500_000, 2_500_000).tolist() == [2896]

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from outcast import experiment
-from outcast.analysis.capture.pcap import read_capture, read_captures
-from outcast.analysis.join.join import Joined, JoinOptions, Verdict, join
+from outcast.analysis.join.join import Joined, JoinOptions, Verdict
 from outcast.analysis.measure import blackout
 from outcast.analysis.measure.blackout import flow_chains, length_counts, port_chains
 from outcast.emulation.network.blackout_switch import on_ns
 from outcast.plan.make import make_plan
 from tests.golden import model
-from tests.golden.packets import P, capture
+from tests.golden.packets import P, joined, joined_model
 
 
 def trace(tmp_path: Path) -> Joined:
@@ -40,9 +39,7 @@ def trace(tmp_path: Path) -> Joined:
         for n, (t_in, who, t_out) in enumerate(times)
     ]
     ports = {
-        name: read_capture(
-            name, capture(tmp_path / name, [packet for packet, _, w in packets if w is who])
-        )
+        name: [packet for packet, _, w in packets if w is who]
         for name, who in (("s0-eth2", lone), ("s0-eth3", rival))
     }
     left = [
@@ -50,13 +47,11 @@ def trace(tmp_path: Path) -> Joined:
         for packet, t_out, _ in packets
         if t_out is not None
     ]
-    out = read_capture("s0-eth1", capture(tmp_path / "out", left))
-    return join(list(ports.values()), [out], JoinOptions(watched_ns=(0, 10**10)))
+    return joined(tmp_path, ports, left, JoinOptions(watched_ns=(0, 10**10)))
 
 
 def test_the_printed_trace(tmp_path):
-    joined = trace(tmp_path)
-    chains = port_chains(joined)
+    chains = port_chains(trace(tmp_path))
     assert chains.ingress.tolist() == [0, 0]
     assert chains.drops.tolist() == [4, 1]
     assert chains.t_start_ns.tolist() == [82_843_000, 84_100_000]
@@ -69,11 +64,11 @@ def test_the_printed_trace(tmp_path):
 
 
 def test_a_packet_of_unknown_fate_did_not_get_through(tmp_path):
-    joined = trace(tmp_path)
-    verdict = joined.verdict.copy()
+    made = trace(tmp_path)
+    verdict = made.verdict.copy()
     (rivals,) = np.nonzero(verdict == Verdict.FORWARDED)
     verdict[rivals[0]] = Verdict.UNKNOWN
-    chains = port_chains(replace(joined, verdict=verdict))
+    chains = port_chains(replace(made, verdict=verdict))
     assert chains.drops.tolist() == [4, 1]
     assert chains.others_through.tolist() == [2, 0]
 
@@ -82,23 +77,16 @@ def test_flows_of_a_chain_are_counted_once(tmp_path):
     senders = ["10.0.0.2", "10.0.0.3", "10.0.0.2", "10.0.0.2", "10.0.0.3"]
     came = [P(10 * n, seq=n, ip_id=n, src=src) for n, src in enumerate(senders)]
     left = [P(100, seq=4, ip_id=4, src="10.0.0.3")]
-    joined = join(
-        [read_capture("a", capture(tmp_path / "a", came))],
-        [read_capture("out", capture(tmp_path / "out", left))],
-        JoinOptions(watched_ns=(0, 10**9)),
-    )
-    by_port, by_flow = port_chains(joined), flow_chains(joined)
+    made = joined(tmp_path, came, left, JoinOptions(watched_ns=(0, 10**9)))
+    by_port, by_flow = port_chains(made), flow_chains(made)
     assert (by_port.drops.tolist(), by_port.flows.tolist()) == ([4], [2])
     assert sorted(by_flow.drops.tolist()) == [1, 3]
 
 
 def test_against_a_slow_count(tmp_path):
     traffic = model.drop_tail(model.make_traffic(5, 20_000, (2, 3, 5)), 9000, 10**9)
-    paths = model.write_captures(tmp_path, model.captures(traffic))
-    captures = read_captures(list(paths.items()))
-    end = int(traffic.t_in[-1]) + 10**9
-    joined = join(captures[:-1], captures[-1:], JoinOptions(watched_ns=(0, end)))
-    chains = port_chains(joined)
+    made = joined_model(tmp_path, traffic)
+    chains = port_chains(made)
     columns = (traffic.port, traffic.t_in, traffic.t_out < 0, traffic.src)
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     expected = []
@@ -127,7 +115,7 @@ def test_against_a_slow_count(tmp_path):
             and chains.t_start_ns[index] <= row[1] <= chains.t_end_ns[index]
         ]
         assert chains.others_through[index] == len(through)
-    assert int(chains.drops.sum()) == joined.counts.dropped == int(flow_chains(joined).drops.sum())
+    assert int(chains.drops.sum()) == made.counts.dropped == int(flow_chains(made).drops.sum())
 
 
 LINEAR = Path(__file__).parents[2] / "configs/linear-12.yaml"

@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from outcast.analysis.capture.pcap import read_capture
-from outcast.analysis.join.join import Joined, join
+from outcast.analysis.join.join import Joined
 from outcast.analysis.measure.noise import LEAST_ARRIVALS, kept_phase, noise
 from outcast.records.port_summaries import NoiseInput
-from tests.golden.packets import P, capture
+from tests.golden.packets import P, joined
 
 PACKET_NS = 12_000
 """Of the frames of `P`, if they leave so far apart."""
@@ -77,16 +76,12 @@ def scene(folder: Path, jitter_us: int, packets: int = 3000) -> Joined:
             at = leaves - 36 + (3 if port == "a" else int(draw.integers(0, 12)))
         came[port].append(P(at, seq=number, ip_id=number, src=address, payload=FULL))
         out.append(P(leaves, seq=number, ip_id=number, src=address, payload=FULL))
-    ins = [
-        read_capture(port, capture(folder / port, sorted(rows, key=lambda row: row.at_us)))
-        for port, rows in came.items()
-    ]
-    return join(ins, [read_capture("out", capture(folder / "out", out))])
+    inputs = {port: sorted(rows, key=lambda row: row.at_us) for port, rows in came.items()}
+    return joined(folder, inputs, out)
 
 
 def test_the_inputs_of_a_scene_are_told_apart(tmp_path):
-    joined = scene(tmp_path, jitter_us=0)
-    found = noise(joined, 0, 0, nominal_ns=12_000)
+    found = noise(scene(tmp_path, jitter_us=0), 0, 0, nominal_ns=12_000)
     assert (found.packet_time_us, found.of_nominal, found.mean_of_nominal) == (12, 1, 1)
     assert found.gap_spread == 0
     assert found.inputs["a"].kept > 0.95

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from outcast.analysis.capture.pcap import read_capture, read_captures
-from outcast.analysis.join.join import JoinOptions, join
+from outcast.analysis.capture.pcap import read_capture
+from outcast.analysis.join.join import join
 from outcast.analysis.measure.queue import Event, first_bits_ns, replay
 from tests.golden import model
-from tests.golden.packets import P, capture, joined
+from tests.golden.packets import P, capture, joined, joined_model
 
 E, X, Q = Event.ENQUEUE, Event.DROP, Event.DEQUEUE
 
@@ -51,15 +51,7 @@ def test_two_outputs_have_two_queues(tmp_path):
     a = [data(10, 0), P(11, seq=5, dst="10.0.0.9", payload=34), data(12, 1)]
     out = [data(20, 0), data(30, 1)]
     other = [P(40, seq=5, dst="10.0.0.9", payload=34)]
-    got = replay(
-        join(
-            [read_capture("a", capture(tmp_path / "a", a))],
-            [
-                read_capture("out", capture(tmp_path / "out", out)),
-                read_capture("other", capture(tmp_path / "other", other)),
-            ],
-        )
-    )
+    got = replay(joined(tmp_path, a, {"out": out, "other": other}))
     assert got.found_bytes.tolist() == [0, 0, 1000]
     assert got.egress.tolist() == [0, 1, 0, 0, 0, 1]
 
@@ -74,10 +66,7 @@ def test_a_tag_that_is_taken_off_leaves_nothing_in_the_queue(tmp_path):
 @pytest.mark.parametrize("limit", [3000, 16_384])
 def test_the_reference_switch(tmp_path, limit):
     traffic = model.drop_tail(model.make_traffic(11, 30_000), limit, 10**9)
-    paths = model.write_captures(tmp_path, model.captures(traffic))
-    captures = read_captures(list(paths.items()))
-    end = int(traffic.t_in[-1]) + 10**9
-    made = join(captures[:-1], captures[-1:], JoinOptions(watched_ns=(0, end)))
+    made = joined_model(tmp_path, traffic)
     got = replay(made)
     assert got.found_bytes.tolist() == traffic.found.tolist()
     assert got.bytes.max() <= limit

@@ -1,26 +1,17 @@
 """Capacity, length and sojourn time of a queue, and the phase of arrivals in blackouts."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from outcast.analysis.capture.pcap import read_capture, read_captures
-from outcast.analysis.join.join import Joined, JoinOptions, join
 from outcast.analysis.measure.blackout import port_chains
 from outcast.analysis.measure.noise import contests, packet_time_ns, phases
 from outcast.analysis.measure.queue import length_spread, replay, sojourn_spread, switch_latency_ns
 from outcast.analysis.measure.queue_levels import Capacity, capacity, level_within
 from outcast.experiment.links import FRAMINGS
 from tests.golden import model
-from tests.golden.packets import P, capture, joined
-
-
-def joined_model(folder: Path, traffic: model.Traffic) -> Joined:
-    captures = read_captures(list(model.write_captures(folder, model.captures(traffic)).items()))
-    end = int(traffic.t_in[-1]) + 10**9
-    return join(captures[:-1], captures[-1:], JoinOptions(watched_ns=(0, end)))
+from tests.golden.packets import P, joined, joined_model
 
 
 @pytest.mark.parametrize("limit", [9000, 16_384, 40_000])
@@ -98,13 +89,7 @@ def test_phases_of_a_blackout(tmp_path):
             b_in.append(P(1 + n, seq=n, ip_id=n, src="10.0.0.3"))
         if 10 <= n < 20:
             a_in.append(P(leaves + 5, seq=n, ip_id=n, src="10.0.0.2"))
-    got = join(
-        [
-            read_capture("a", capture(tmp_path / "a", a_in)),
-            read_capture("b", capture(tmp_path / "b", b_in)),
-        ],
-        [read_capture("out", capture(tmp_path / "out", out))],
-    )
+    got = joined(tmp_path, {"a": a_in, "b": b_in}, out)
     chains = port_chains(got)
     assert chains.drops.tolist() == [10]
     assert packet_time_ns(got, 0, 10**9, FRAMINGS["none"]) == 12_112

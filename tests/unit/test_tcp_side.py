@@ -12,21 +12,18 @@ from hypothesis import strategies as st
 from outcast.analysis.capture.headers import ACK, HAS_TIMESTAMP
 from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.compiled import Array
-from outcast.analysis.join.join import Joined, JoinOptions, join
+from outcast.analysis.join.join import JoinOptions
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.measure import tcp
 from outcast.analysis.measure.segments import segments
-from tests.golden.packets import P, capture
+from tests.golden.packets import P, joined
 
 MIN_RTO_NS = 4_000_000
+WATCHED = JoinOptions(watched_ns=(0, 10**10))
 
 
-def joined(folder: Path, came: list[P], left: list[P]) -> Joined:
-    return join(
-        [read_capture("a", capture(folder / "a", came))],
-        [read_capture("out", capture(folder / "out", left))],
-        JoinOptions(watched_ns=(0, 10**10)),
-    )
+def resent(folder: Path, came: list[P], left: list[P], min_rto_ns: int = MIN_RTO_NS) -> tcp.Resent:
+    return tcp.resent(joined(folder, came, left, WATCHED), min_rto_ns)
 
 
 def segment(at_ms: float, number: int, copy: int = 0) -> P:
@@ -42,12 +39,12 @@ def left(packets: list[P]) -> list[P]:
 
 def test_a_retransmission_that_was_needed_and_one_that_was_not(tmp_path):
     came = [segment(0, 0), segment(1, 1), segment(2, 2), segment(3, 1, copy=1), segment(4, 2, 1)]
-    got = tcp.resent(joined(tmp_path, came, left([came[0], *came[2:]])), MIN_RTO_NS)
+    got = resent(tmp_path, came, left([came[0], *came[2:]]))
     assert got.retransmission.tolist() == [False, False, False, True, True]
     assert got.spurious.tolist() == [False, False, False, False, True]
     assert not got.halted_ns.any()
     came = [segment(0, 0), segment(1, 2), segment(2, 1, copy=1)]
-    got = tcp.resent(joined(tmp_path, came, left(came)), MIN_RTO_NS)
+    got = resent(tmp_path, came, left(came))
     assert got.retransmission.tolist() == [False, False, True]
     assert not got.spurious.any()
 
@@ -56,14 +53,14 @@ def test_a_timeout_halts_the_flow(tmp_path):
     """Idle for 1.5 times the minimum RTO, and not the very last segment (a loss probe)."""
     came = [segment(0, 0), segment(0.1, 1), segment(0.2, 2)]
     late = segment(0.2 + 6.1, 1, copy=1)
-    got = tcp.resent(joined(tmp_path, [*came, late], left([came[0], late])), MIN_RTO_NS)
+    got = resent(tmp_path, [*came, late], left([came[0], late]))
     assert got.halted_ns.tolist() == [0, 0, 0, 6_100_000]
     assert got.timeout.tolist() == [False, False, False, True]
     soon = segment(0.2 + 5.9, 1, copy=1)
-    got = tcp.resent(joined(tmp_path, [*came, soon], left([came[0], soon])), MIN_RTO_NS)
+    got = resent(tmp_path, [*came, soon], left([came[0], soon]))
     assert not got.halted_ns.any()
     probe = segment(0.2 + 6.1, 2, copy=1)
-    got = tcp.resent(joined(tmp_path, [*came, probe], left([*came, probe])), MIN_RTO_NS)
+    got = resent(tmp_path, [*came, probe], left([*came, probe]))
     assert got.retransmission[-1]
     assert not got.halted_ns.any()
 
@@ -72,9 +69,9 @@ def test_the_last_segment_again_is_a_timeout_if_new_data_follows_soon(tmp_path):
     """A tail loss probe would have been new data, because the sender had some."""
     came = [segment(0, 0), segment(0.1, 1), segment(6.3, 1, copy=1)]
     soon, late = segment(6.8, 2), segment(13, 2)
-    got = tcp.resent(joined(tmp_path, [*came, soon], left([came[0], came[2], soon])), MIN_RTO_NS)
+    got = resent(tmp_path, [*came, soon], left([came[0], came[2], soon]))
     assert got.timeout.tolist() == [False, False, True, False]
-    got = tcp.resent(joined(tmp_path, [*came, late], left([came[0], came[2], late])), MIN_RTO_NS)
+    got = resent(tmp_path, [*came, late], left([came[0], came[2], late]))
     assert not got.timeout.any()
 
 
@@ -82,10 +79,10 @@ def test_racks_reordering_timer_is_no_timeout(tmp_path):
     """One later segment got through, so the sender heard of the hole and waited for reordering."""
     came = [segment(0, 0), segment(0.1, 1), segment(0.2, 2), segment(6.4, 1, copy=1)]
     through = left([came[0], *came[2:]])
-    got = tcp.resent(joined(tmp_path, came, through), MIN_RTO_NS)
+    got = resent(tmp_path, came, through)
     assert got.halted_ns.tolist() == [0, 0, 0, 6_200_000]
     assert not got.timeout.any()
-    assert tcp.resent(joined(tmp_path, came, through), MIN_RTO_NS, sack=False).timeout[-1]
+    assert tcp.resent(joined(tmp_path, came, through, WATCHED), MIN_RTO_NS, sack=False).timeout[-1]
 
 
 def test_a_timeout_though_later_segments_got_through(tmp_path):
@@ -93,15 +90,15 @@ def test_a_timeout_though_later_segments_got_through(tmp_path):
     again = segment(6.9, 1, copy=1)
     # Three selective acknowledgements prove the loss, so RACK does not wait.
     many = [*first, *(segment(0.2 + 0.1 * number, 2 + number) for number in range(3)), again]
-    got = tcp.resent(joined(tmp_path, many, left([many[0], *many[2:]])), MIN_RTO_NS)
+    got = resent(tmp_path, many, left([many[0], *many[2:]]))
     assert got.timeout[-1]
     # The idle time is that of a doubled timeout.
     late = [*first, segment(0.2, 2), segment(14, 1, copy=1)]
-    got = tcp.resent(joined(tmp_path, late, left([late[0], *late[2:]])), MIN_RTO_NS)
+    got = resent(tmp_path, late, left([late[0], *late[2:]]))
     assert got.timeout[-1]
     # The copy before was lost on the way here, and perhaps another one after it.
     unseen = [first[0], segment(0.2, 2), again]
-    got = tcp.resent(joined(tmp_path, unseen, left(unseen)), MIN_RTO_NS)
+    got = resent(tmp_path, unseen, left(unseen))
     assert got.timeout[-1]
 
 
@@ -109,10 +106,10 @@ def test_a_timeout_of_a_long_minimum_rto(tmp_path):
     """Seen with 200 ms in the guest: idle for 199.9 to 206.9 ms before five timeouts of five."""
     came = [segment(0, 0), segment(0.1, 1), segment(0.2, 2)]
     late = segment(0.2 + 199.9, 1, copy=1)
-    got = tcp.resent(joined(tmp_path, [*came, late], left([came[0], late])), 200_000_000)
+    got = resent(tmp_path, [*came, late], left([came[0], late]), 200_000_000)
     assert got.halted_ns.tolist() == [0, 0, 0, 199_900_000]
     soon = segment(0.2 + 179, 1, copy=1)
-    got = tcp.resent(joined(tmp_path, [*came, soon], left([came[0], soon])), 200_000_000)
+    got = resent(tmp_path, [*came, soon], left([came[0], soon]), 200_000_000)
     assert not got.halted_ns.any()
 
 
@@ -138,7 +135,7 @@ def test_a_retransmission_that_an_acknowledgement_called_for_is_no_timeout(tmp_p
 def join_with(folder: Path, came: list[P], echoes: list[int]) -> tcp.Resent:
     """Classifies arrivals. All were forwarded, except the segment that was sent again."""
     again = next(n for n, packet in enumerate(came) if packet.seq == came[-1].seq)
-    got = joined(folder, came, left([*came[:again], *came[again + 1 :]]))
+    got = joined(folder, came, left([*came[:again], *came[again + 1 :]]), WATCHED)
     got.arrivals.tsecr[:] = echoes
     return tcp.resent(got, MIN_RTO_NS)
 
@@ -146,7 +143,7 @@ def join_with(folder: Path, came: list[P], echoes: list[int]) -> tcp.Resent:
 def test_a_syn_sent_again_is_a_timeout(tmp_path):
     syn = {"seq": 999, "payload": 0, "flags": 0x02}
     came = [P(0, ip_id=1, **syn), P(1_000_000, ip_id=2, **syn)]
-    got = tcp.resent(joined(tmp_path, came, [P(1_000_100, ip_id=2, **syn)]), MIN_RTO_NS)
+    got = resent(tmp_path, came, [P(1_000_100, ip_id=2, **syn)])
     assert got.retransmission.tolist() == [False, True]
     assert got.halted_ns.tolist() == [0, 10**9]
 
