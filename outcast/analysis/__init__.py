@@ -55,16 +55,7 @@ def compute(directory: RunDirectory) -> Analysis:
     from outcast.analysis import run_analysis
 
     directory.read_manifest()
-    settings = experiment.load_resolved(directory.config).analysis
-    return run_analysis.compute(
-        directory,
-        settings.windows_ns,
-        settings.bin_ns,
-        settings.group_by,
-        settings.compare,
-        settings.since,
-        settings.until,
-    )
+    return run_analysis.compute(directory, experiment.load_resolved(directory.config).analysis)
 
 
 def write(directory: RunDirectory, analysis: Analysis) -> Summary:

@@ -81,7 +81,6 @@ Joins = Sequence[tuple[BottleneckRecord, list[PortCapture], Joined]]
 def join_port(
     directory: RunDirectory, manifest: Manifest, counters: Counters, record: BottleneckRecord
 ) -> tuple[list[PortCapture], Joined]:
-    """Reads the captures of a bottleneck and joins them."""
     files: dict[tuple[str, str], str] = {(c.port, c.direction): c.file for c in manifest.captures}
     needed = [*((name, "in") for name in record.ingress), (record.egress, "out")]
     paths = [(port, directory.path / files[port, way]) for port, way in needed]
@@ -323,7 +322,6 @@ def _numbers(
 
 
 def _rows_by_number(joined: Joined, numbers: Sequence[int]) -> dict[int, Array]:
-    """For each flow's number, the rows of its arrivals."""
     of_number: dict[int, list[Array]] = defaultdict(list)
     for flow, rows in grouped(joined.arrivals.flow).items():
         of_number[numbers[flow]].append(rows)

@@ -105,7 +105,6 @@ def program_flows(
 
 
 def _flows(joined: Joined) -> list[_Seen]:
-    """The TCP and UDP flows that came in at a bottleneck."""
     arrivals = joined.arrivals
     return [
         _Seen(

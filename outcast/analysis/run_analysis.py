@@ -16,6 +16,7 @@ from outcast.analysis.port_analysis import Joins, PortAnalysis, analyze_port, el
 from outcast.analysis.program_flows import program_flows
 from outcast.errors import InputError, NothingSentError
 from outcast.experiment import GroupKind, Instant
+from outcast.experiment.measure import Analysis as Settings
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
 from outcast.plan.model import Plan
@@ -45,7 +46,6 @@ class Interval:
         return Interval(start_ns, max(start_ns, min(self.end_ns, whole.end_ns)))
 
     def has(self, at_ns: Array) -> Bool:
-        """Which of these times lie in it."""
         return (at_ns >= self.start_ns) & (at_ns < self.end_ns)
 
 
@@ -89,7 +89,6 @@ class Analysis:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the interval is the whole duration."""
         return self.interval == Interval(0, self.manifest.traffic.duration_ns)
 
     def counts(self, stamps_ns: Array) -> Bool:
@@ -111,15 +110,7 @@ class Analysis:
         return link_rate(self.manifest, self.rates, port, first_bps)
 
 
-def compute(
-    directory: RunDirectory,
-    windows_ns: Sequence[int],
-    bin_ns: int,
-    group_by: GroupKind | None = None,
-    compare: tuple[str, str] | None = None,
-    since: Instant | None = None,
-    until: Instant | None = None,
-) -> Analysis:
+def compute(directory: RunDirectory, settings: Settings) -> Analysis:
     """Reads a run's captures and joins them.
 
     Raises InputError if the manifest, the counters or a capture is missing or broken, or if the
@@ -130,11 +121,11 @@ def compute(
     joins = _join(directory, manifest, counters)
     of_programs = program_flows(manifest, [(record, joined) for record, _, joined in joins])
     manifest = manifest.model_copy(update={"flows": [*manifest.planned_flows, *of_programs]})
-    _require_few_bins(directory, manifest, bin_ns)
+    _require_few_bins(directory, manifest, settings.bin_ns)
     groups = manifest.groups
     named = [program.name for program in manifest.programs]
     try:
-        comparison = grouping.comparison(group_by, compare, groups, named)
+        comparison = grouping.comparison(settings.group_by, settings.compare, groups, named)
     except ValueError as error:
         raise InputError(f"{directory.config}: analysis.compare: {error}") from None
     ports = [
@@ -143,7 +134,7 @@ def compute(
     ]
     together = when_all_active(manifest, ports)
     whole = Interval(0, manifest.traffic.duration_ns)
-    requested, remarks = _requested_interval(since, until, together, whole)
+    requested, remarks = _requested_interval(settings.since, settings.until, together, whole)
     interval = requested or together or whole
     t_start_ns = manifest.traffic.t_start_ns
     sockets, queues = directory.samples / SOCKETS_FILE, directory.samples / PORTS_FILE
@@ -151,9 +142,9 @@ def compute(
         directory=directory,
         manifest=manifest,
         counters=counters,
-        windows_ns=tuple(windows_ns),
-        bin_ns=bin_ns,
-        group_by=grouping.chosen(group_by, groups),
+        windows_ns=settings.windows_ns,
+        bin_ns=settings.bin_ns,
+        group_by=grouping.chosen(settings.group_by, groups),
         comparison=comparison,
         ports=[_counting_in(interval, port, t_start_ns) for port in ports],
         interval=interval,
@@ -190,11 +181,10 @@ def _requested_interval(
     since: Instant | None, until: Instant | None, together: Interval | None, whole: Interval
 ) -> tuple[Interval | None, tuple[str, ...]]:
     """The requested interval, cut to the duration, and why it is another one."""
-    given = [instant for instant in (since, until) if instant is not None]
-    if not given:
+    if since is None and until is None:
         return None, ()
     remarks = []
-    if together is None and any(instant.after_all_active for instant in given):
+    if together is None and any(at and at.after_all_active for at in (since, until)):
         remarks.append(
             "analysis.from and analysis.to count from the traffic's start, because at no time all "
             "flows were active"

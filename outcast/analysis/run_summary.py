@@ -396,7 +396,6 @@ def _stationary(analysis: Analysis) -> bool | None:
 
 
 def _limited(analysis: Analysis, flows: Mapping[int, FlowMeasures]) -> dict[str, LimitSummary]:
-    """What limited each planned flow while it was active within the interval."""
     if analysis.sockets is None:
         return {}
     return limits(

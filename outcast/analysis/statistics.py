@@ -74,12 +74,10 @@ class _Mean:
 
 
 def central(values: Sequence[float], kind: Kind = "mean", limits: Limits = UNLIMITED) -> Interval:
-    """The interval of `estimate`."""
     return estimate(values, kind, limits).interval
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float], kind: Kind = "mean") -> Interval:
-    """The interval of `estimate_difference`."""
     return estimate_difference(ours, theirs, kind).interval
 
 

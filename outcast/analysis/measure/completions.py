@@ -159,7 +159,6 @@ def execution_table(analysis: Analysis) -> pl.DataFrame | None:
 
 
 def program_summary(analysis: Analysis) -> dict[str, ProgramSummary] | None:
-    """The summary of each program by its name; None if the run had none."""
     summaries = {}
     for program in analysis.manifest.programs:
         taken_ns = [

@@ -138,8 +138,6 @@ LEAST_LEVEL = 0.95
 
 
 class Relation(Enum):
-    """What an output's drops have to do with what they found in its queue."""
-
     FULL = "full"
     """They found it fuller than others did, or they are too few."""
     EMPTY = "empty"
@@ -403,7 +401,6 @@ def _missing_before(joined: Joined, counts: Bool) -> I64:
 
 
 def _longest_ns(joined: Joined) -> int:
-    """The longest time that a packet stayed in the switch."""
     forwarded = joined.left_as >= 0
     came_ns = joined.arrivals.stamp_ns[forwarded]
     return int((joined.departures.stamp_ns[joined.left_as[forwarded]] - came_ns).max())

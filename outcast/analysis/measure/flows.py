@@ -122,7 +122,6 @@ def active_seconds(analysis: Analysis, record: FlowRecord, interval: Interval) -
 
 
 def mice_warnings(flows: Sequence[FlowRecord]) -> list[str]:
-    """A line on the mice, with the rule; empty without mice."""
     if not flows:
         return []
     ends = [f"{flow.src}:{flow.sport} to {flow.dst}:{flow.dport}" for flow in flows]
@@ -131,7 +130,6 @@ def mice_warnings(flows: Sequence[FlowRecord]) -> list[str]:
 
 
 def _goodput_of(records: Sequence[FlowRecord], goodput_bps: Mapping[int, float]) -> dict[str, Any]:
-    """What a class and a group say of their flows' goodput."""
     shares = [goodput_bps[record.flow] for record in records]
     return {
         "flows": len(shares),
@@ -235,12 +233,10 @@ class FlowMeasures:
 
     @property
     def rtt_p50_ns(self) -> int | None:
-        """The median round trip; None if none was captured."""
         return int(np.median(self.rtt_ns)) if self.rtt_ns.size else None
 
 
 def flow_measures(analysis: Analysis) -> dict[int, FlowMeasures]:
-    """What each flow of the run did, by its number."""
     chains, times_ns = _chains_by_flow(analysis), _completions_ns(analysis)
     round_trips, samples = _round_trips(analysis), _samples(analysis)
     measures = {}
@@ -291,7 +287,6 @@ def tcp_of_flow(analysis: Analysis, flow: int) -> TcpSummary:
 
 
 def summed_tcp(flows: Sequence[FlowMeasures]) -> TcpSummary:
-    """What TCP did for these flows together."""
     sums = {
         name: sum(getattr(flow.tcp, name) for flow in flows) for name in TcpSummary.model_fields
     }
@@ -399,7 +394,6 @@ def _completions_ns(analysis: Analysis) -> dict[int, int]:
 
 
 def unfinished_warnings(analysis: Analysis) -> list[str]:
-    """A line on the flows of a given size that did not end within the duration."""
     parts = [
         f"flow {record.name or record.flow} had sent {sent:,} of {record.size_bytes:,} bytes"
         for record, sent in _unfinished(analysis)

@@ -36,7 +36,6 @@ RTO of 2 ms at 1 Gbps. A phase that is lost earlier hardly decides about a flow.
 
 
 def noise_summary(analysis: Analysis, port: PortAnalysis) -> NoiseSummary:
-    """How regular the output is, and the share of its phase that each input keeps."""
     forwarded = port.joined.left_as >= 0
     delays = port.reached_ns[forwarded] - port.joined.arrivals.stamp_ns[forwarded]
     latest_ns = int(delays.max(initial=0)) + (port.record.queue.jitter_ns or 0)
@@ -125,7 +124,6 @@ BINS = 10
 
 
 def phase_summary(analysis: Analysis, port: PortAnalysis) -> PhaseSummary:
-    """Where in a packet time packets came during blackouts and before them."""
     first_bps, framing = port.record.queue.rate_bps, port.record.queue.framing
     packet_ns = packet_time_ns(port.joined, 0, first_bps, framing)
     packet_times: int | I64 = packet_ns

@@ -35,7 +35,6 @@ from outcast.records.port_summaries import (
 
 
 def queue_summary(analysis: Analysis, port: PortAnalysis) -> QueueSummary:
-    """What the queue held in the main interval, and the limit that its drops show."""
     # With a delay that changed there is no usual one.
     is_steady = not steps_of(analysis.manifest, port.record.egress, "delay_ns")
     latency = switch_latency_ns(port.joined, port.queue, 0) if is_steady else 0

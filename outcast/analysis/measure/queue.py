@@ -20,8 +20,6 @@ from outcast.experiment.links import Framing
 
 
 class Event(IntEnum):
-    """A change of a queue, or a packet that it refused."""
-
     ENQUEUE = 0
     DROP = 1
     DEQUEUE = 2

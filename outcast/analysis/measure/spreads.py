@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 
 class Spread(NamedTuple):
-    """The mean, the quantiles and the maximum of values, in their unit."""
-
     mean: float
     p50: float
     p90: float
@@ -25,7 +23,6 @@ class Spread(NamedTuple):
 
 
 def spread_of(values: Array) -> Spread | None:
-    """The distribution of values; None without any."""
     return weighted_spread(values, np.ones(values.size, np.int64)) if values.size else None
 
 
@@ -59,7 +56,7 @@ def in_ms(values_ns: Array) -> SpreadSummary | None:
 
 
 def times_summary(flows: int, times_ns: Sequence[int]) -> TimesSummary:
-    """The completion times of those that finished of so many flows."""
+    """The completion times of the flows that finished, of `flows` that had a size."""
     from outcast.records.summary import TimesSummary
 
     times_ms = np.array(times_ns).astype(float) / 1e6

@@ -118,7 +118,6 @@ def streams(analysis: Analysis) -> list[Stream]:
 
 
 def _copying_links(analysis: Analysis) -> set[tuple[str, str]]:
-    """The ends of the links that deliver packets twice."""
     links = {} if analysis.plan is None else analysis.plan.links
     return {ends for ends, link in links.items() if link.duplicate} | {
         (change.node, change.neighbour)

@@ -101,7 +101,6 @@ def with_last(
 
 
 def recorded(directory: RunDirectory) -> bool:
-    """Whether a run recorded all events of senders."""
     traced = directory.read_traced()
     return traced is not None and set(OF_SENDERS) <= set(traced.events)
 
@@ -155,7 +154,6 @@ def events_of(run: Run) -> tuple[str, ...]:
 
 
 def scan(run: Run, event: str, wanted: Wanted) -> pl.LazyFrame:
-    """The wanted rows of one kind of event, in their order."""
     table = run.scan(f"trace/{table_name(event)}")
     if wanted.flow is not None:
         table = table.filter(pl.col("flow") == wanted.flow)
@@ -185,7 +183,6 @@ def _rows(run: Run, event: str, wanted: Wanted) -> Iterator[tuple[str, dict[str,
 
 
 def require_flow(run: Run, flow: int | None) -> None:
-    """Raises ConfigError if the run has no flow of this number."""
     known = [record.flow for record in run.manifest.flows]
     if flow is not None and known and flow not in known:
         raise ConfigError(f"--flow {flow}: there are {min(known)} to {max(known)}")

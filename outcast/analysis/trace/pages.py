@@ -95,12 +95,10 @@ class Field:
 
     @property
     def is_coded(self) -> bool:
-        """Whether its values are bytes, which are coded."""
         return self.dynamic is not None or self.kind in ("text", "bytes") or self.network
 
     @property
     def number_type(self) -> str:
-        """The type of its numbers for numpy."""
         return f"<{'i' if self.signed else 'u'}{self.element_bytes}"
 
 
@@ -182,8 +180,6 @@ _MISSED, _STORED = 1 << 31, 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A column of bytes with few distinct values."""
-
     codes: I64
     values: tuple[bytes, ...]
 
@@ -312,7 +308,6 @@ def _until_null(column: Coded) -> Coded:
 
 @compiled
 def _word(data: U8, at: Scalar) -> Scalar:
-    """The little-endian word of 32 bits at a byte."""
     return (
         np.int64(data[at])
         | np.int64(data[at + 1]) << 8

@@ -76,8 +76,6 @@ class Texts:
 
 @dataclass(frozen=True)
 class Functions:
-    """The kernel's functions, by the address at which each begins."""
-
     begin: U64
     names: tuple[str, ...]
 
@@ -460,7 +458,6 @@ def _flow_and_packet(
 
 
 def _whole(column: Column | None) -> I64 | None:
-    """A column of whole numbers; None if it is missing."""
     if column is None or isinstance(column, Coded) or column.ndim != 1:
         return None
     return column.astype(np.int64)
