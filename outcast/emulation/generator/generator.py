@@ -9,8 +9,8 @@ When all is done or the end has come, it writes a JSON line for each flow and si
 makes its standing connections when the file START.connect appears, and then says `connected`.
 Without that file it makes them when the start is given.
 
-A receiver knows from its task how many bytes come from which address and port, so no byte of ours
-is added. At the end the sender resets flows that have not ended, so that nothing of them goes on.
+A receiver knows from its task how many bytes come from which address and port, so flows carry no
+header. At the end the sender resets flows that have not ended.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ START_POLL_S = 0.01
 DATAGRAM_POLL_NS = 10_000_000
 """Datagrams are taken from the socket in batches, because they are only counted."""
 DRAIN_NS = 20_000_000
-"""How long after the end the program waits for what is under way."""
+"""How long after the end the program waits for packets that are under way."""
 DATAGRAM_BUFFER_BYTES = 32 * 1024 * 1024
 _SO_RCVBUFFORCE = 33
 
@@ -55,9 +55,9 @@ class Program:
     """All of a host's flows.
 
     Attributes:
-        rows: what became of each flow; it is written at the end.
+        rows: the result of each flow and side.
         open: how many of this host's tasks have not ended.
-        over: whether what was under way at the end has been given up.
+        over: whether flows that were under way at the end have been given up.
         at_end, at_last: calls to make at these two times.
     """
 
@@ -85,7 +85,7 @@ class Program:
                 self._listen(ip)
 
     def own_ip(self, peer_ip: str) -> str:
-        """The address of this host that is of the same family as another one."""
+        """The address of this host that has the same family."""
         return str(next(ip for ip in self.task["ips"] if (":" in ip) == (":" in peer_ip)))
 
     def tos(self, sport: int) -> int:
@@ -93,7 +93,6 @@ class Program:
         return int(self.task.get("tos", {}).get(str(sport), 0))
 
     def random_payloads(self, sport: int) -> RandomPayloads | None:
-        """TCPRand's payloads for the connection from a port, if the task has them."""
         tcprand = self.task.get("tcprand")
         if tcprand is None:
             return None
@@ -125,7 +124,7 @@ class Program:
             Receiving(self, sock, *self.expected.pop(peer))
 
     def connect(self) -> None:
-        """Begins the standing connections, if that was not done yet."""
+        """Begins the standing connections, unless that was done before."""
         if not self.answering:
             self.answering = [
                 Answering(self, (ip, sport), block, workload)
@@ -144,7 +143,6 @@ class Program:
                 )
 
     def start(self, t_start_ns: int) -> None:
-        """Schedules everything, from the traffic's start on."""
         self.t_start_ns = t_start_ns
         self.loop.at(t_start_ns + self.task["end_ns"], self._end)
         self.loop.at(t_start_ns + self.task["end_ns"] + DRAIN_NS, self._last)
@@ -157,7 +155,7 @@ class Program:
         for rounds in self.rounds:
             self.loop.at(t_start_ns + rounds.start_ns, rounds.begin)
         for stream in self.task["streams"]:
-            Stream(self, *stream)
+            Stream(self, stream)
         if self.datagrams:
             self.datagrams.start()
 
@@ -172,7 +170,7 @@ class Program:
             call()
 
     def is_past_end(self) -> bool:
-        """Whether connections may be cut off, because some other program may have ended."""
+        """Whether connections may be cut off, because another host's program may have ended."""
         return self.ended or time.time_ns() >= self.t_start_ns + self.task["end_ns"]
 
     def done(self) -> bool:
@@ -183,17 +181,8 @@ class Program:
 class Stream:
     """Sends datagrams at a constant rate, by the kernel's periodic timer."""
 
-    def __init__(
-        self,
-        program: Program,
-        flow: int,
-        start_ns: int,
-        end_ns: int,
-        ip: str,
-        sport: int,
-        datagram: int,
-        gap_ns: int,
-    ) -> None:
+    def __init__(self, program: Program, planned: list[Any]) -> None:
+        flow, start_ns, end_ns, ip, sport, datagram, gap_ns = planned
         self.program, self.flow = program, flow
         self.payload = ZEROS[:datagram]
         self.left = -(-(end_ns - start_ns) // gap_ns)
@@ -288,7 +277,6 @@ class Datagrams:
 
 
 def main(argv: list[str]) -> int:
-    """Runs with the arguments `TASK START RESULT`; see the module."""
     task_file, start_file, result_file = argv
     try:
         with open(task_file, encoding="utf-8") as stream:

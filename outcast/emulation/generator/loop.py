@@ -16,7 +16,7 @@ from typing import Any
 CHUNK_BYTES = 256 * 1024
 ZEROS = memoryview(bytes(CHUNK_BYTES))
 SINK = bytearray(CHUNK_BYTES)
-"""What is sent, and where arrives what is only counted."""
+"""The payload of all flows, and a buffer for payloads that are only counted."""
 _TCP_INFO_BYTES = 280
 _TFD_NONBLOCK, _TFD_ABSTIME = 0o4000, 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -39,7 +39,6 @@ class Timer:
             raise OSError(ctypes.get_errno(), "timerfd_settime")
 
     def expirations(self) -> int:
-        """How often it went off since the last call."""
         try:
             return int(struct.unpack("@Q", os.read(self.descriptor, 8))[0])
         except BlockingIOError:
@@ -50,8 +49,6 @@ class Timer:
 
 
 class Loop:
-    """Waits for sockets and times; all work of a host runs in one thread."""
-
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
@@ -73,7 +70,6 @@ class Loop:
             self._epoll.unregister(descriptor)
 
     def at(self, t_ns: int, call: Callable[[], None]) -> None:
-        """Calls back at a time, or at once if it has passed."""
         self._count += 1
         heapq.heappush(self._due, (t_ns, self._count, call))
         self._arm()
@@ -112,7 +108,6 @@ def mark(sock: socket.socket, tos: int) -> None:
 
 
 def open_socket(kind: int, peer_ip: str) -> socket.socket:
-    """A socket for an address, which is IPv6 if it has a colon."""
     family = socket.AF_INET6 if ":" in peer_ip else socket.AF_INET
     return socket.socket(family, kind | socket.SOCK_NONBLOCK)
 
@@ -125,7 +120,7 @@ def abort(sock: socket.socket) -> None:
 
 
 def tcp_facts(sock: socket.socket) -> Row:
-    """Reads what the kernel shows of a sending socket (tcp(7), TCP_INFO; linux/tcp.h)."""
+    """A sending socket's counts and congestion control (tcp(7), TCP_INFO; linux/tcp.h)."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     control = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
     (retransmits,) = struct.unpack_from("=I", info, 100)
@@ -154,7 +149,7 @@ class RandomPayloads:
         self._is_open = False
 
     def send(self, descriptor: int, remaining: int) -> int:
-        """Sends some of the bytes left on a connected socket. Raises OSError, as `send` does."""
+        """Sends some of the remaining bytes on a connected socket."""
         if not self._is_open:
             self._check(self._library.tcprand_open(self._state, descriptor))
             self._is_open = True

@@ -33,8 +33,6 @@ LATE_NS = 1_000_000
 
 
 class Programs(Part):
-    """Run while the block lasts; without generated flows there are none."""
-
     def __init__(self, run: Context) -> None:
         super().__init__()
         self._run = run
@@ -42,12 +40,7 @@ class Programs(Part):
         self._t_start_ns = 0
 
     def prepare(self) -> None:
-        """Starts every program and waits until all listen.
-
-        Raises:
-            DeadlineError: a program does not listen in time.
-            CommandError: a program has ended, or TCPRand's library could not be compiled.
-        """
+        """Starts every program and waits until all listen."""
         run, plan = self._run, self._run.plan
         if not plan.generated:
             return
@@ -61,15 +54,12 @@ class Programs(Part):
         for host, task in tasks(run.experiment, plan, library).items():
             task_file = run.scratch / f"generator.{host}.json"
             task_file.write_text(json.dumps(task), encoding="utf-8")
+            result_file = results.result_file(run.directory, host)
+            files = (task_file, self._start_file, result_file)
             self.ending.append(
                 run.commands.spawn(
                     f"the traffic generator at {host}",
-                    standalone.command(
-                        generator.__name__,
-                        task_file,
-                        self._start_file,
-                        results.result_file(run.directory, host),
-                    ),
+                    standalone.command(generator.__name__, *files),
                     netns=run.netns(host),
                     stdout=run.scratch / f"generator.{host}.out",
                     stderr=run.scratch / f"generator.{host}.err",
@@ -82,28 +72,17 @@ class Programs(Part):
             process.await_word(word, f"{process.name} {what}", deadline_s)
 
     def connect(self) -> None:
-        """Makes all programs open their standing connections now, and waits for them.
-
-        Raises:
-            DeadlineError: a program does not connect in time.
-            CommandError: a program has ended.
-        """
+        """Makes all programs open their standing connections now, and waits for them."""
         if self.ending:
             write_text(Path(f"{self._start_file}{generator.CONNECT_SUFFIX}"), "")
         self._await_word("connected", "to connect", CONNECT_DEADLINE_S)
 
     def start(self, t_start_ns: int) -> None:
-        """Sends all programs the time at which the traffic starts."""
         self._t_start_ns = t_start_ns
         if self.ending:
             write_text(self._start_file, str(t_start_ns))
 
     def finish(self) -> Record:
-        """Reads what the programs wrote.
-
-        Raises ReadBackError: a socket used another congestion control than requested, or
-        payloads of other sizes.
-        """
         if not self.ending:
             return Record(effective={"workloads": {}})
         directory, transport = self._run.directory, self._run.experiment.transport
@@ -131,7 +110,6 @@ class Programs(Part):
 
 
 def warnings_of(flows: Sequence[Completed]) -> list[str]:
-    """A line for each way in which generated traffic differed from its schedule."""
     warnings = []
     late = [late_ns for flow in flows if (late_ns := flow.late_ns or 0) > LATE_NS]
     if late:
@@ -188,10 +166,7 @@ def _any_tcp(plan: Plan) -> bool:
 def tasks(
     experiment: Experiment, plan: Plan, library: Path | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Each host's task, in the form that outcast/emulation/generator/generator.py reads.
-
-    `library` is TCPRand's (c_programs.TCPRAND). It is needed if `transport` has `tcprand`.
-    """
+    """Each host's task, as generator.py reads it; `library` is that of TCPRand's payloads."""
     by_host: dict[str, dict[str, Any]] = {}
 
     def task(host: str) -> dict[str, Any]:

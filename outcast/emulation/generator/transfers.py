@@ -38,8 +38,6 @@ def receipt(flow: int, t_end_ns: int | None, received: int, error: str | None = 
 
 
 class Receiving:
-    """An incoming flow, whose bytes are counted and thrown away."""
-
     def __init__(self, program: Program, sock: socket.socket, flow: int, size: int) -> None:
         self.program, self.sock, self.flow = program, sock, flow
         self.left, self.size = size, size
@@ -101,7 +99,7 @@ class Connection:
         self.program.loop.watch(sock.fileno(), select.EPOLLOUT, on_event)
 
     def write(self) -> str | None:
-        """Writes as much of what is left as the socket takes. Returns why it failed, if it did."""
+        """Writes as much as the socket takes. Returns why it failed, if it did."""
         assert self.sock is not None
         while self.left:
             try:
@@ -286,7 +284,7 @@ class Answering:
 
 
 class Rounds:
-    """An incast's receiver. It asks all senders at once, and again when all blocks have come."""
+    """An incast's receiver. It requests a block of each sender, and again when all have come."""
 
     def __init__(self, program: Program, task: dict[str, Any]) -> None:
         self.program = program

@@ -29,8 +29,7 @@ from outcast.records.counters import (
 )
 
 Interfaces = Mapping[str, Mapping[str, int]]
-"""The kernel's counters (ip-link(8)) of every switch port, and of the inner ends of links that lose
-packets."""
+"""Counters (ip-link(8)) of every switch port, and of the inner ends of lossy links."""
 Losses = Mapping[str, Mapping[Cause, int]]
 """The packets that every port of the network has lost, by cause."""
 Counted = tuple[Interfaces, Losses]
@@ -41,9 +40,8 @@ Counted = tuple[Interfaces, Losses]
 class Crossing:
     """The traffic that is planned to cross a link in one direction.
 
-    `other` says whether other traffic may cross it, whose paths are not known flow by flow. That is
-    generated traffic, programs' flows, probes, and MPTCP's further subflows where switches choose
-    by ports.
+    `other` says whether traffic may cross it whose paths are not known flow by flow: generated
+    traffic, programs' flows, probes, and MPTCP's further subflows where switches choose by ports.
     """
 
     flows: list[int] = field(default_factory=list)
@@ -52,7 +50,6 @@ class Crossing:
 
 
 def planned(plan: Plan) -> dict[tuple[str, str], Crossing]:
-    """Says what is planned to cross each link, by the nodes that it leads from and to."""
     crossings = {
         direction: Crossing()
         for first, second in plan.graph.edges
@@ -80,7 +77,6 @@ def _hops(plan: Plan, src: str, dst: str, packet: FiveTuple) -> list[tuple[str, 
 
 
 def _other_ways(plan: Plan) -> list[tuple[list[str], list[str]]]:
-    """The paths of generated flows, programs and probes, each with the path back."""
     return [
         *plan.loading_ways,
         *probe_ways(plan.graph, plan.routes, plan.probes),
@@ -93,10 +89,8 @@ def longest_round_trip_ns(plan: Plan) -> int:
     ways: list[tuple[Sequence[str], Sequence[str]]] = [
         (flow.path, flow.return_path) for flow in plan.flows
     ]
-    ways += _other_ways(plan)
-    return (
-        max(plan.base_rtt_ns(there, back) for there, back in ways) + plan.host_noise.round_trip_ns
-    )
+    longest_ns = max(plan.base_rtt_ns(*way) for way in [*ways, *_other_ways(plan)])
+    return longest_ns + plan.host_noise.round_trip_ns
 
 
 def records(
@@ -104,8 +98,8 @@ def records(
 ) -> list[LinkRecord]:
     """A record for each direction of each link, in the topology's order.
 
-    What a host sent is read at its switch's port, where it arrives; or, where its link loses
-    packets, at the end of the link that is next to the host. What it lost is read at its own port.
+    A host's packets are counted at its switch's port, where they arrive; or, where its link loses
+    packets, at the end of the link that is next to the host. Its losses are those of its own port.
     """
     links = []
     read = {"before": before, "at_start": at_start, "at_end": at_end, "after": after}
@@ -146,7 +140,7 @@ def _totals(read: Counted, counted: str, way: str, port: str) -> LinkTotals:
 
 
 def split(plan: Plan) -> dict[str, dict[str, int]]:
-    """How many flows each switch that chooses sends by each port of its choice, or may send."""
+    """How many flows each switch sends, or may send, by each of the ports that it chooses from."""
     uses: dict[str, Counter[str]] = {}
     for flow in plan.flows:
         for node, following in _hops(plan, flow.src, flow.dst, flow.five_tuple):
@@ -158,7 +152,7 @@ def split(plan: Plan) -> dict[str, dict[str, int]]:
 
 
 def _choice(plan: Plan, switch: str, host: str, following: str) -> Sequence[str]:
-    """The ports among which a switch chose the one to `following`; none where it had no choice."""
+    """The ports from which a switch chose the one to `following`; none where it had no choice."""
     numbers = plan.routes.choices.get(switch, {}).get(host, ())
     if plan.graph.edges[switch, following]["ports"][switch] not in numbers:
         return ()
@@ -171,15 +165,12 @@ _SNMP_FILES = (Path("/proc/thread-self/net/snmp"), Path("/proc/thread-self/net/n
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The kernel's counters of captured ports, of hosts, and of links."""
-
     ports: Mapping[str, dict[str, Any]]
     hosts: Mapping[str, dict[str, int]]
     links: Counted
 
 
 def read(network: Network, lost: LostPackets) -> Snapshot:
-    """Reads all counters that a run keeps."""
     plan = network.plan
     return Snapshot(
         port_counters(network, sorted({port for port, _ in plan.capture_ports})),
@@ -189,7 +180,6 @@ def read(network: Network, lost: LostPackets) -> Snapshot:
 
 
 def read_links(network: Network, lost: LostPackets) -> Counted:
-    """Reads the counters of all links, and what each port has lost."""
     losses = network.losses()
     for port, count in lost.by_sender().items():
         losses[port]["link"] = losses[port].get("link", 0) + count
@@ -204,8 +194,6 @@ def record(
     after: Snapshot,
     captures: Sequence[CaptureRecord],
 ) -> Counters:
-    """The content of counters.json."""
-
     def times(name: str, kind: str) -> dict[str, Any]:
         read = {"before": before, "at_end": at_end, "after": after}
         return {time: each and getattr(each, kind)[name] for time, each in read.items()}
@@ -220,10 +208,7 @@ def record(
 
 
 def await_empty(network: Network, ports: Collection[str]) -> str:
-    """Waits until these ports' queues are empty. Returns which are not in time; empty for none.
-
-    It is a line of the record, because no check after the traffic ends a run.
-    """
+    """Waits until these ports' queues are empty. Returns a line of distrust, or an empty text."""
     end = time.monotonic() + EMPTY_DEADLINE_S
     while full := [port for port, stats in port_counters(network, ports).items() if stats["qlen"]]:
         if time.monotonic() > end:
@@ -248,20 +233,16 @@ def parse_snmp(text: str) -> dict[str, int]:
     for names, values in zip(lines, lines, strict=True):
         prefix, *keys = names.split()
         _, *numbers = values.split()
-        counters.update(
-            {
-                prefix.rstrip(":") + key: int(number)
-                for key, number in zip(keys, numbers, strict=True)
-            }
-        )
+        for key, number in zip(keys, numbers, strict=True):
+            counters[prefix.rstrip(":") + key] = int(number)
     return counters
 
 
 def port_counters(network: Network, ports: Collection[str]) -> dict[str, dict[str, Any]]:
     """Counters of switch ports: the shaper's bytes, packets, drops, overlimits, backlog and qlen.
 
-    `own` has what the queue below counts itself; see `outcast.emulation.queues.own_counters`.
-    `rx_packets` and `tx_packets` are the interface's own. They show whether a capture is complete.
+    `own` has those of the queue below (`records.queue_statistics.own_counters`). `rx_packets` and
+    `tx_packets` are the interface's, which show whether a capture is complete.
     """
     interfaces = network.interface_counters()
     messages = network.counted_by_queues(ports)

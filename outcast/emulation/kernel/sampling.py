@@ -1,9 +1,8 @@
 """Samples every flow's sending socket and every captured output queue while flows run.
 
-Netlink requests name just these sockets and qdiscs (sock_diag(7), rtnetlink(7)), with
-one request for each and without starting a program. Its answers are stored as they come, and
-`outcast.analysis` decodes them. A thread takes a sample when it is due and notes when it began. The
-manifest says how long the longest took, and how many did not begin before the next was due.
+Each socket and qdisc has a netlink request of its own (sock_diag(7), rtnetlink(7)). The answers are
+stored as they come, and `outcast.analysis` decodes them. A thread takes a sample when it is due and
+notes when it began. The manifest says how long the longest took, and how many came too late.
 """
 
 from __future__ import annotations
@@ -43,15 +42,14 @@ ANSWERS_AT_ONCE = 64
 
 
 def socket_request(sequence: int, flow: Flow) -> bytes:
-    """Asks for a flow's sending socket, in any state."""
+    """The request for a flow's sending socket, in any state."""
     family = rtnetlink.family_of(flow.src_ip)
     body = inet_diag_request(
         _EXTENSIONS,
         _ALL_STATES,
         ports=(flow.sport, flow.dport),
         addresses=b"".join(
-            socket.inet_pton(family, address).ljust(16, b"\0")
-            for address in (flow.src_ip, flow.dst_ip)
+            rtnetlink.packed(address).ljust(16, b"\0") for address in (flow.src_ip, flow.dst_ip)
         ),
         family=family,
     )
@@ -67,9 +65,7 @@ class NetlinkSocket:
         self._socket.bind((0, 0))
 
     def ask(self, requests: bytes, count: int) -> list[bytes]:
-        """Sends requests and returns the answer to each, in their order.
-
-        It never waits, because the kernel has answered when `send` returns.
+        """The answer to each request. It never waits: the kernel has answered when `send` returns.
 
         Raises OSError: an answer is missing.
         """
@@ -77,23 +73,19 @@ class NetlinkSocket:
         return [self._socket.recv(_ANSWER_BYTES, socket.MSG_DONTWAIT) for _ in range(count)]
 
     def do(self, request: bytes) -> bytes:
-        """The answer to a request. Raises OSError where the kernel refuses, or does not answer."""
+        """The answer to a request. Raises OSError where the kernel refuses."""
         (answer,) = self.ask(request, 1)
         if number := netlink.refusal(answer):
             raise OSError(number, os.strerror(number))
         return answer
 
     def close(self) -> None:
-        """Closes the socket."""
         self._socket.close()
 
 
 @dataclass(frozen=True)
 class Question:
-    """The requests that one netlink socket sends at once, one for each source.
-
-    There are no more than ANSWERS_AT_ONCE of them, see `_questions`.
-    """
+    """The requests that one netlink socket sends at once, one for each source."""
 
     netlink: NetlinkSocket
     requests: bytes
@@ -101,17 +93,13 @@ class Question:
 
 
 def _questions(connection: NetlinkSocket, requests: Sequence[tuple[int, bytes]]) -> list[Question]:
-    """Questions with these requests, each beside its source, over one connection.
+    """Splits requests, each beside its source, into questions.
 
-    The kernel gives all answers before any is read, and a socket's buffer holds some hundred. What
-    does not fit is lost (ENOBUFS, netlink(7)).
+    The kernel gives all answers before any is read. A socket's buffer holds some hundred answers,
+    and those that do not fit are lost (ENOBUFS, netlink(7)).
     """
     return [
-        Question(
-            connection,
-            b"".join(request for _, request in part),
-            tuple(source for source, _ in part),
-        )
+        Question(connection, b"".join(r for _, r in part), tuple(source for source, _ in part))
         for first in range(0, len(requests), ANSWERS_AT_ONCE)
         if (part := requests[first : first + ANSWERS_AT_ONCE])
     ]
@@ -153,8 +141,6 @@ def queue_questions(ports: Sequence[str], place: Callable[[str], int | None]) ->
 
 @dataclass(frozen=True)
 class Series:
-    """The samples of one file: the file's name, its sources' names, and the questions."""
-
     file: str
     sources: tuple[str, ...]
     questions: tuple[Question, ...]
@@ -173,11 +159,7 @@ def series_of(run: Context) -> tuple[Series, ...]:
 
 
 class Sampler(ThreadPart):
-    """Takes samples from `start` until `finish`. If taking one fails, `require_alive` says so.
-
-    Attributes:
-        taken, missed, longest_ns: see records.effective.Sampling.
-    """
+    """Takes samples from `start` until `finish`; counts as in records.effective.Sampling."""
 
     def __init__(
         self,
@@ -186,17 +168,14 @@ class Sampler(ThreadPart):
         every_ns: int,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        super().__init__(
-            "samples", "sampling sockets and queues", "the last sample of sockets and queues"
-        )
+        last = "the last sample of sockets and queues"
+        super().__init__("samples", "sampling sockets and queues", last)
         self._folder = folder
         self._series = [file for file in series if file.questions]
         self._t_start_ns = 0
         self._every_ns = every_ns
         self._now_ns = now_ns
-        self.taken = 0
-        self.missed = 0
-        self.longest_ns = 0
+        self.taken = self.missed = self.longest_ns = 0
 
     def __exit__(self, *_error: object) -> None:
         self._stopped.set()
@@ -205,20 +184,17 @@ class Sampler(ThreadPart):
                 question.netlink.close()
 
     def start(self, t_start_ns: int) -> None:
-        """Begins to sample, if samples are requested."""
         self._t_start_ns = t_start_ns
         if self._every_ns and self._series:
             self._folder.mkdir(exist_ok=True)
             self._thread.start()
 
     def finish(self) -> Record:
-        """Ends sampling, and returns what was taken."""
         self.stop()
         taken = Sampling(self._every_ns, self.taken, self.missed, self.longest_ns)
         return Record(effective={"sampling": taken})
 
     def work(self) -> None:
-        """Takes samples. Raises OSError where one could not be taken or stored."""
         with contextlib.ExitStack() as files:
             writers = [
                 files.enter_context(
@@ -244,16 +220,13 @@ class Sampler(ThreadPart):
 
 
 def answers(question: Question, t_ns: int) -> list[Sample]:
-    """Asks the kernel and pairs each answer with its source. A socket that is gone has no answer.
+    """Pairs the kernel's answers with their sources. A socket that is gone has no answer.
 
     Raises OSError: the kernel refused a request or gave no answer.
     """
     samples = []
-    for source, message in zip(
-        question.sources,
-        question.netlink.ask(question.requests, len(question.sources)),
-        strict=True,
-    ):
+    messages = question.netlink.ask(question.requests, len(question.sources))
+    for source, message in zip(question.sources, messages, strict=True):
         number = netlink.refusal(message)
         if number is None:
             samples.append(Sample(t_ns, source, message))

@@ -1,4 +1,4 @@
-"""TCP sockets as the kernel shows them (sock_diag(7)), and whether they have what was requested."""
+"""TCP sockets as the kernel shows them (sock_diag(7)), compared with what was requested."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SocketSample:
         bytes_sent, bytes_acked, bytes_received: payload.
         delivered_ce: segments acknowledged with a congestion mark.
         most_pacing_bps: the pacing rate that was set; None where none was.
-        mptcp_token: of the Multipath TCP connection that it belongs to; None where it is of none.
+        mptcp_token: of its Multipath TCP connection; None where it has none.
     """
 
     t_ns: int
@@ -102,10 +102,7 @@ FAMILIES: Mapping[Family, socket.AddressFamily] = {
 
 
 def sample_sockets(netns: int | None, families: Sequence[Family] = ("ipv4",)) -> list[SocketSample]:
-    """The TCP connections of a host now; None is the present network namespace.
-
-    Raises OSError: the kernel refuses the request.
-    """
+    """The TCP connections of a host now; None is the present network namespace."""
     extensions = 1 << (INET_DIAG_INFO - 1) | 1 << (_INET_DIAG_CONG - 1)
     extensions |= 1 << (_INET_DIAG_TOS - 1) | 1 << (_INET_DIAG_TCLASS - 1)
     messages = [
@@ -119,26 +116,22 @@ def sample_sockets(netns: int | None, families: Sequence[Family] = ("ipv4",)) ->
 
 
 def listens(netns: int | None, port: int, family: Family = "ipv4") -> bool:
-    """Whether a host has a socket that listens at a TCP port."""
     listening = _dump(netns, 0, 1 << _LISTENING, FAMILIES[family])
     return any(_ports(message)[0] == port for message in listening)
 
 
 def has_port(netns: int, port: int) -> bool:
-    """Whether a host listens at a TCP port, or has a UDP socket at it, with IPv4 or IPv6 sockets.
+    """Whether a host listens at a TCP port, or has a UDP socket at it, with IPv4 or IPv6.
 
-    The kernel's tables are read, because a connection would stand in the captures (proc(5), net).
+    It reads the kernel's tables (proc(5), net): a connection would stand in the captures.
     """
     if listens(netns, port):
         return True
     with entered(netns):
+        tables = {"tcp6": _TCP_LISTEN, "udp": _UDP_UNCONNECTED, "udp6": _UDP_UNCONNECTED}
         return any(
             _has_line(Path("/proc/thread-self/net") / table, port, state)
-            for table, state in (
-                ("tcp6", _TCP_LISTEN),
-                ("udp", _UDP_UNCONNECTED),
-                ("udp6", _UDP_UNCONNECTED),
-            )
+            for table, state in tables.items()
         )
 
 
@@ -204,7 +197,7 @@ def parse_socket(message: bytes, t_ns: int) -> SocketSample | None:
     info = attributes.get(INET_DIAG_INFO)
     if info is None:
         return None
-    local_port, peer_port = _ports(message)
+    family, (local_port, peer_port) = message[0], _ports(message)
     counts_timeouts = len(info) >= _TIMEOUTS_AT + 2
     # The kernel adds to the structure's end only.
     info = info.ljust(_ECN_MODE_AT + 4, b"\0")
@@ -239,24 +232,17 @@ def parse_socket(message: bytes, t_ns: int) -> SocketSample | None:
         # An IPv6 socket shows both.
         dscp=attributes.get(_INET_DIAG_TCLASS, attributes.get(_INET_DIAG_TOS, b"\0"))[0] >> 2,
         mptcp_token=_mptcp_token(attributes.get(_INET_DIAG_ULP_INFO, b"")),
-        local_address=_address(message),
+        local_address=socket.inet_ntop(family, message[8 : 12 if family == socket.AF_INET else 24]),
     )
 
 
-def _address(message: bytes) -> str:
-    """The socket's own address, from struct inet_diag_sockid."""
-    return socket.inet_ntop(message[0], message[8 : 12 if message[0] == socket.AF_INET else 24])
-
-
 def _mptcp_token(ulp_info: bytes) -> int | None:
-    """The connection's local token, from the attributes of what lies above TCP."""
     mptcp = netlink.attribute(ulp_info, _ULP_MPTCP)
-    token = netlink.attribute(mptcp, _MPTCP_TOKEN_LOCAL) if mptcp is not None else None
+    token = netlink.attribute(mptcp or b"", _MPTCP_TOKEN_LOCAL)
     return None if token is None else int.from_bytes(token, "little")
 
 
 def sample_flows(flows: Sequence[Flow], netns: Callable[[str], int]) -> list[SocketSample]:
-    """The TCP connections now of all hosts that send or receive these flows."""
     hosts = sorted({name for flow in flows for name in (flow.src, flow.dst)})
     families = families_of(flows)
     return [sample for host in hosts for sample in sample_sockets(netns(host), families)]
@@ -269,10 +255,10 @@ def failed_checks(
     *,
     steady: bool,
 ) -> list[str]:
-    """Says where flows had other settings than requested, a line for each check.
+    """A line for each check that found other settings than requested.
 
-    The traffic is over, so an error would only destroy what was measured. `active` flows are
-    checked one by one. For `steady` see `check_min_rto`.
+    It raises nothing, because the traffic is over, and an error would destroy what was measured.
+    `active` flows are checked one by one. For `steady` see `check_min_rto`.
     """
     failed = []
     try:
@@ -292,13 +278,12 @@ def failed_checks(
 
 
 def check_sockets(flows: Sequence[Flow], samples: Sequence[SocketSample]) -> None:
-    """Checks that every flow's sockets, at both ends, have what was requested.
+    """Checks the settings of every flow's sockets.
 
     At the sender these are congestion control, DSCP, pacing rate, and the negotiated selective
     acknowledgements and ECN. At the receiver it is the congestion control.
 
-    Raises ReadBackError: a flow has other settings, or no socket was seen; the error names the
-    first.
+    Raises ReadBackError: a flow has other settings, or no socket was seen.
     """
     by_port = {sample.local_port: sample for sample in samples}
     receivers = {(sample.peer_port, sample.local_port): sample for sample in samples}
@@ -339,20 +324,20 @@ def _on(value: bool) -> str:
 def check_min_rto(
     samples: Sequence[SocketSample], effective_ns: int, *, steady: bool = True
 ) -> None:
-    """Checks that the sockets' timeouts go down to the minimum RTO and not below.
+    """Checks that the sockets' RTOs go down to the minimum RTO and not below.
 
-    A timeout is the smoothed RTT plus four times its variation, or plus the minimum if that is more
-    (RFC 6298; net/ipv4/tcp_input.c, __tcp_set_rto). If no socket's timeout is as near to its RTT as
-    the minimum and its own variation allow, the setting has no effect, whatever the route shows.
+    An RTO is the smoothed RTT plus four times its variation, or plus the minimum if that is more
+    (RFC 6298; net/ipv4/tcp_input.c, __tcp_set_rto). If no socket's RTO is as near to its RTT as the
+    minimum and its own variation allow, the setting has no effect, whatever the route shows.
 
-    Without `steady` a timeout may be longer. Where a link changes its rate, round trips vary, and
-    the timeout keeps the largest variation for a while, which no socket shows (tcp_rtt_estimator).
-    The same holds where every round trip is long beside the minimum, as on slow links, and where
-    every socket has timed out: its one segment may wait for a delayed acknowledgement, by which the
-    variation grows to 40 ms and more (TCP_DELACK_MIN). Old kernels do not count timeouts, so there
-    any retransmission may have been one.
+    Without `steady` an RTO may be longer. Where a link changes its rate, round trips vary, and the
+    RTO keeps the largest variation for a while, which no socket shows (tcp_rtt_estimator). The same
+    holds where every RTT is long beside the minimum, as on slow links, and where every socket has
+    timed out: its one segment may wait for a delayed acknowledgement, by which the variation grows
+    to 40 ms and more (TCP_DELACK_MIN). Old kernels do not count timeouts, so there any
+    retransmission may have been one.
 
-    Raises ReadBackError: the error has the nearest timeout seen.
+    Raises ReadBackError: the error has the RTO that is nearest to its RTT.
     """
     # A socket that has measured no round trip yet shows 0.
     measured = [sample for sample in samples if sample.rtt_us and not sample.backoff]
@@ -370,9 +355,8 @@ def check_min_rto(
     )
     nearest = min(map(_above_ms, measured))
     if (too_long and steady) or nearest < minimum_ms - _JIFFIES_MS:
-        raise ReadBackError(
-            "every socket", "minimum RTO", f"{minimum_ms:g} ms", f"an RTO of RTT + {nearest:g} ms"
-        )
+        shown = f"an RTO of RTT + {nearest:g} ms"
+        raise ReadBackError("every socket", "minimum RTO", f"{minimum_ms:g} ms", shown)
 
 
 def _above_ms(sample: SocketSample) -> float:

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from outcast import netlink
 from outcast.emulation.commands import entered
@@ -141,11 +142,18 @@ class _Player:
 
     def __init__(self, planned: PortTrace) -> None:
         self._planned = planned
-        self._next = 0
-        self._t_ns: list[int] = []
-        self._rate_bps: list[int] = []
-        self._latest_ns = 0
-        self._skipped = 0
+        self._set: list[tuple[int, int]] = []
+        self._next = self._latest_ns = self._skipped = 0
+
+    def rates(self) -> PortRates:
+        return PortRates(
+            port=self._planned.port.port,
+            trace=self._planned.trace,
+            t_ns=[t_ns for t_ns, _ in self._set],
+            rate_bps=[rate_bps for _, rate_bps in self._set],
+            latest_ns=self._latest_ns,
+            skipped=self._skipped,
+        )
 
     @property
     def due_ns(self) -> int | None:
@@ -162,20 +170,9 @@ class _Player:
         port = replace(self._planned.port, rate_bps=self._planned.rate_bps[self._next])
         shown_bps = kernel.set_rate(port)
         set_ns = now_ns()
-        self._t_ns.append(set_ns)
-        self._rate_bps.append(shown_bps)
+        self._set.append((set_ns, shown_bps))
         self._latest_ns = max(self._latest_ns, set_ns - times[self._next])
         self._next += 1
-
-    def record(self) -> PortRates:
-        return PortRates(
-            port=self._planned.port.port,
-            trace=self._planned.trace,
-            t_ns=self._t_ns,
-            rate_bps=self._rate_bps,
-            latest_ns=self._latest_ns,
-            skipped=self._skipped,
-        )
 
 
 class Changer(ThreadPart):
@@ -243,29 +240,31 @@ class Changer(ThreadPart):
         return lines
 
     def rates(self) -> Rates:
-        return Rates(ports=[player.record() for player in self._players])
+        return Rates(ports=[player.rates() for player in self._players])
 
     def _since_start_ns(self) -> int:
         return self._now_ns() - self._t_start_ns
 
     def work(self) -> None:
         wake_on_time()
-        remaining = iter(self._changes)
-        change = next(remaining, None)
-        while True:
-            due = [player for player in self._players if player.due_ns is not None]
-            player = min(due, key=lambda item: item.due_ns or 0, default=None)
-            if change is not None and (player is None or change.at_ns <= (player.due_ns or 0)):
-                if not self._awaited(change.at_ns):
-                    return
-                self._apply(change)
-                change = next(remaining, None)
-            elif player is not None:
-                if not self._awaited(player.due_ns or 0):
-                    return
-                player.play(self._kernel, self._since_start_ns)
-            else:
+        while step := self._next_step():
+            at_ns, make = step
+            if not self._awaited(at_ns):
                 return
+            make()
+
+    def _next_step(self) -> tuple[int, Callable[[], None]] | None:
+        """When the next change or rate is due, and what makes it. Changes go first."""
+        steps: list[tuple[int, Callable[[], None]]] = [
+            (change.at_ns, partial(self._apply, change))
+            for change in self._changes[len(self._applied) :][:1]
+        ]
+        steps += [
+            (player.due_ns, partial(player.play, self._kernel, self._since_start_ns))
+            for player in self._players
+            if player.due_ns is not None
+        ]
+        return min(steps, key=lambda step: step[0], default=None)
 
     def _awaited(self, at_ns: int) -> bool:
         """Waits for a time after the traffic's start; False if the block has ended before."""
@@ -293,14 +292,5 @@ def wake_on_time() -> None:
 
 
 def _record(change: Change, applied_ns: int | None, read_back: int | None) -> AppliedChange:
-    return AppliedChange(
-        event=change.event,
-        at_ns=change.at_ns,
-        applied_ns=applied_ns,
-        node=change.node,
-        neighbour=change.neighbour,
-        port=change.port,
-        what=change.what,
-        requested=change.value,
-        shown=read_back,
-    )
+    where = (change.node, change.neighbour, change.port, change.what)
+    return AppliedChange(change.event, change.at_ns, applied_ns, *where, change.value, read_back)

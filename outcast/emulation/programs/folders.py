@@ -15,18 +15,15 @@ from outcast.plan.programs import LIBRARIES, SEARCH_PATH
 from outcast.records.run_directory import RunDirectory
 
 MOST_WRITTEN_BYTES = 64 << 20
-"""So much of the files that one program wrote is kept."""
+"""The most that is kept of the files that one program wrote."""
 FILES_TIME_S = 1_000_000_000
-"""When a program's files were changed, as it sees them: the time at which the guest's clock starts.
-Servers send the time of a file, and it must not depend on when the user wrote it."""
+"""A program's files have the time at which the guest's clock starts, because servers send the time
+of a file."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,120}")
 
 
 def environment(folder: Path, seed: int, name: str, given: Iterable[str] = ()) -> dict[str, str]:
-    """A program's whole environment. It has nothing of the caller's.
-
-    It has the loader find the program's own libraries, if some are among the `given` files.
-    """
+    """A program's whole environment, with its own libraries if `given` files are such."""
     has_libraries = any(path.startswith(f"{LIBRARIES}/") for path in given)
     return {
         "PATH": SEARCH_PATH,
@@ -46,10 +43,7 @@ def environment(folder: Path, seed: int, name: str, given: Iterable[str] = ()) -
 
 
 def found(argv: tuple[str, ...], folder: Path) -> list[str]:
-    """The command with the whole path of its program, because we have another PATH.
-
-    Raises RunError: there is no such program.
-    """
+    """The command with the whole path of its program. Raises RunError where there is none."""
     if "/" in argv[0]:
         return [str(folder / argv[0]), *argv[1:]]
     path = shutil.which(argv[0], path=SEARCH_PATH)
@@ -59,14 +53,13 @@ def found(argv: tuple[str, ...], folder: Path) -> list[str]:
 
 
 def program_files(directory: RunDirectory, name: str) -> Path:
-    """The folder of the files that the configuration gives a program."""
     return directory.programs / name / "files"
 
 
 def copy_files(source: Path, folder: Path) -> frozenset[str]:
     """Makes a working folder with a program's files; returns their paths, relative to it.
 
-    Every file has the same time and the same mode for everybody, whoever owns it outside.
+    A file has the same time and the same mode, whoever owns it outside.
     """
     folder.mkdir(mode=0o755)
     given = set()
@@ -93,9 +86,9 @@ The last is usually a link to the first. Mininet calls such folders `privateDirs
 
 
 def own_folders(place: Path) -> dict[str, str]:
-    """A host's own folders, by the path at which its programs have them; made at the first call.
+    """A host's own folders, by the path at which its programs see them; made at the first call.
 
-    They hold the folders that packages have there, empty, because daemons do not make their own.
+    They have the folders that packages have there, empty, because daemons do not make them.
     """
     real = (path for path in OWN_FOLDERS if os.path.isdir(path) and not os.path.islink(path))
     own = {path: place / path[1:] for path in real}
@@ -113,7 +106,6 @@ def own_folders(place: Path) -> dict[str, str]:
 
 
 def size_bytes(folder: Path) -> int:
-    """What the files in a folder take."""
     below = (Path(where) / name for where, _, names in os.walk(folder) for name in names)
     return sum(path.lstat().st_blocks * 512 for path in below)
 

@@ -33,12 +33,12 @@ from outcast.plan.model import Plan
 from outcast.plan.programs import LET_FAIL, Command, Program, pairs
 from outcast.records.flows import ControlRecord, ExecutionRecord, PeerRecord, ProgramRecord
 
-RUNNER_DEADLINE_S = 60.0
+SUPERVISOR_DEADLINE_S = 60.0
 GRACE_S = 10.0
 """How long a client's last execution may go on after the experiment's duration."""
 SERVER_END_S = 10.0
 MOST_OUTPUT_BYTES = 16 << 20
-"""So much of one program's standard output is kept over all its executions, and as much of its
+"""The most that is kept of one program's standard output over all its executions, and of its
 errors."""
 MOST_PROCESSES = 2000
 """The most processes and threads of a guest's programs together; a fork takes no time."""
@@ -59,17 +59,11 @@ class _Running:
     given: frozenset[str]
 
     def title(self) -> str:
-        """The program for people: its name, its host and the begin of its command."""
         command = shortened(shlex.join(self.program.argv), _COMMAND_CHARACTERS)
         return f"program {self.program.name} at {self.program.host} ({command})"
 
 
 class UserPrograms(Part):
-    """Runs every program of a plan.
-
-    Raises RunError: as each method says; the text names the program.
-    """
-
     def __init__(self, run: Context) -> None:
         super().__init__()
         self._run = run
@@ -79,45 +73,34 @@ class UserPrograms(Part):
         self._clients: list[_Running] = []
         self._end_ns = 0
         self._controls: dict[tuple[str, int, int], str] = {}
-        self._told: list[str] = []
+        self._emitted: list[str] = []
 
     def prepare(self) -> None:
-        """Starts the servers in their order, and then the runners of the clients.
-
-        Raises:
-            DeadlineError: a server is not ready in time, or a runner to wait for the start.
-            CommandError: one has ended.
-        """
+        """Starts the servers in their order, and then the supervisors of the clients."""
         with self._disk_full():
-            self._start_all()
-
-    def _start_all(self) -> None:
-        self._scratch.mkdir()
-        for program in self._run.plan.programs:
-            if program.is_server:
-                server = self._launch(program)
-                self._servers.append(server)
-                self._tell([])
-                self._await_ready(server)
-        for program in self._run.plan.programs:
-            if not program.is_server:
-                self._clients.append(self._launch(program))
+            self._scratch.mkdir()
+            for program in self._run.plan.programs:
+                if program.is_server:
+                    server = self._launch(program)
+                    self._servers.append(server)
+                    self._emit_titles([])
+                    self._await_ready(server)
+            for program in self._run.plan.programs:
+                if not program.is_server:
+                    self._clients.append(self._launch(program))
         for client in self._clients:
-            client.process.await_word("ready", f"the runner of {client.title()}", RUNNER_DEADLINE_S)
+            what = f"the supervisor of {client.title()}"
+            client.process.await_word("ready", what, SUPERVISOR_DEADLINE_S)
 
     def start(self, t_start_ns: int) -> None:
-        """Sends the runners the time at which the traffic starts."""
         self._end_ns = t_start_ns + self._run.experiment.duration_ns
         if self._clients:
-            self._tell(self._clients)
+            self._emit_titles(self._clients)
             with self._disk_full():
                 write_text(self._start_file, str(t_start_ns))
 
     def running(self) -> list[str]:
-        """Titles of the clients that still run; before the end of the duration, of all programs.
-
-        Raises RunError: an execution has failed, or a server has ended.
-        """
+        """Titles of the clients that still run; before the end of the duration, of all programs."""
         now_ns = time.time_ns()
         self.require_alive()
         still = []
@@ -127,7 +110,7 @@ class UserPrograms(Part):
                 still.append(client)
             elif status:
                 raise self._failure(client)
-        self._tell(still)
+        self._emit_titles(still)
         self._look_at_sockets()
         if not still and now_ns < self._end_ns:
             return [running.title() for running in (*self._servers, *self._clients)]
@@ -151,21 +134,19 @@ class UserPrograms(Part):
             if control != usual and (host, port) not in planned
         ]
 
-    def _tell(self, clients: Sequence[_Running]) -> None:
+    def _emit_titles(self, clients: Sequence[_Running]) -> None:
         """Says which programs run, so that a stalled guest can be explained."""
         titles = [running.title() for running in (*self._servers, *clients)]
-        if titles != self._told:
-            self._told = titles
+        if titles != self._emitted:
+            self._emitted = titles
             self._run.emit({"event": "programs", "running": titles})
 
     def require_alive(self) -> None:
-        """Raises RunError where a server has ended."""
         for server in self._servers:
             if server.process.popen.poll() is not None:
                 raise self._failure(server)
 
     def finish(self) -> Record:
-        """Ends the servers and keeps what programs wrote."""
         self.require_alive()
         for server in reversed(self._servers):
             server.process.end(signal.SIGTERM, SERVER_END_S)
@@ -175,15 +156,13 @@ class UserPrograms(Part):
             running = by_name[program.name]
             records.append(record(self._run.plan, program, _executions(running.result)))
             warnings += warnings_of(records[-1])
-            warnings += folders.keep_written(
-                program.name, running.folder, running.outputs, running.given
-            )
+            written = (program.name, running.folder, running.outputs, running.given)
+            warnings += folders.keep_written(*written)
         controls = self._own_controls()
         return Record({"programs": records, "program_controls": controls}, warnings=warnings)
 
     @contextmanager
     def _disk_full(self) -> Iterator[None]:
-        """Raises RunError, which names the program with the most data, where the disk is full."""
         try:
             yield
         except OSError as error:
@@ -218,10 +197,7 @@ class UserPrograms(Part):
             "own": folders.own_folders(self._scratch / "hosts" / program.host),
             "confined": self._confined(program.host, folder),
             "most_output_bytes": MOST_OUTPUT_BYTES,
-            "limits": {
-                "RLIMIT_DATA": limits.memory_bytes,
-                "RLIMIT_NOFILE": limits.open_files,
-            },
+            "limits": {"RLIMIT_DATA": limits.memory_bytes, "RLIMIT_NOFILE": limits.open_files},
             "time_ns": limits.time_ns,
             "line": program.ready_line,
             "server": program.is_server,
@@ -235,7 +211,7 @@ class UserPrograms(Part):
         task_file.write_text(json.dumps(task), encoding="utf-8")
         result = self._scratch / f"{program.name}.result"
         process = self._run.commands.spawn(
-            f"the runner of program {program.name} at {program.host}",
+            f"the supervisor of program {program.name} at {program.host}",
             standalone.command(supervisor.__name__, task_file, self._start_file, result),
             netns=self._run.netns(program.host),
             stdout=self._scratch / f"{program.name}.said",
@@ -244,7 +220,7 @@ class UserPrograms(Part):
         return _Running(program, process, folder, result, outputs, given)
 
     def _confined(self, host: str, folder: Path) -> dict[str, Any] | None:
-        """Lists what a program may not see, as the runner takes it; None in real time."""
+        """The arguments of `supervisor.confine`; None in real time."""
         if not self._run.is_virtual:
             return None
         return {
@@ -265,23 +241,19 @@ class UserPrograms(Part):
                 return has_port(netns, program.ready_port)
             return server.process.says("line")
 
-        what = (
-            f"listen at port {program.ready_port}"
-            if program.ready_port is not None
-            else f"write a line with {program.ready_line!r}"
+        what = f"write a line with {program.ready_line!r}"
+        if program.ready_port is not None:
+            what = f"listen at port {program.ready_port}"
+        wait_until(
+            is_ready,
+            f"{server.title()} to {what}",
+            program.ready_within_ns / 1e9,
+            pause_s=0.005,
+            detail=lambda: self._last_words(server, 0) or "it wrote nothing",
         )
-        try:
-            wait_until(is_ready, "", program.ready_within_ns / 1e9, pause_s=0.005)
-        except DeadlineError:
-            said = self._last_words(server, 0)
-            raise DeadlineError(
-                f"{server.title()} to {what}",
-                program.ready_within_ns / 1e9,
-                said or "it wrote nothing",
-            ) from None
 
     def _failure(self, running: _Running) -> RunError:
-        """Why a runner ended before its time."""
+        """Why a supervisor ended before its time."""
         title = running.title()
         if running.process.popen.returncode == supervisor.DISK_FULL:
             # The record of this execution is not there, or is cut off.
@@ -317,10 +289,9 @@ class UserPrograms(Part):
                 with path.open("rb") as stream:
                     stream.seek(max(0, path.stat().st_size - _LAST_BYTES))
                     text = stream.read().decode(errors="replace")
-                lines = [line for line in map(str.strip, text.splitlines()) if line]
-                if lines:
-                    last = lines[-_LAST_LINES:]
-                    return " / ".join(shortened(line, _LINE_CHARACTERS) for line in last)
+                if lines := [line for line in map(str.strip, text.splitlines()) if line]:
+                    last = (shortened(line, _LINE_CHARACTERS) for line in lines[-_LAST_LINES:])
+                    return " / ".join(last)
         return ""
 
 
@@ -338,7 +309,6 @@ def _executions(result: Path) -> list[ExecutionRecord]:
 
 
 def record(plan: Plan, program: Program, executions: list[ExecutionRecord]) -> ProgramRecord:
-    """A program and its executions for the manifest."""
     return ProgramRecord(
         name=program.name,
         host=program.host,
@@ -363,12 +333,11 @@ def record(plan: Plan, program: Program, executions: list[ExecutionRecord]) -> P
 
 
 def warnings_of(program: ProgramRecord) -> list[str]:
-    """A line for each way in which a program differed from what was requested."""
     warnings = []
     if len(program.executions) < program.repeat:
         warnings.append(
             f"program {program.name} was executed {len(program.executions)} times of "
-            f"{program.repeat} within the duration; a longer duration has room for all"
+            f"{program.repeat} within the duration; a longer duration leaves time for all"
         )
     if program.failures:
         crash = next((each.crash for each in program.executions if each.crash), None)
@@ -391,11 +360,7 @@ _PASSED_BYTES = 64 * 1024
 
 
 def execute(run: Context, command: Command, watch: Callable[[], None]) -> None:
-    """Runs a command of a run to its end.
-
-    It emits `{"event": "output", "stream": "out" or "err", "data": base64}` for what the command
-    writes, and at last `{"event": "ended", "status": its exit status, negative for a signal,
-    "fault": where it crashed, in the words of the guest's kernel}`.
+    """Runs a command to its end, and emits the events `output` and `ended`.
 
     `watch` is called in between; it raises if something that the network needs has died.
 

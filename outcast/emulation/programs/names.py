@@ -1,7 +1,7 @@
 """Names of hosts for the guest's programs: a table, and a server for programs that speak DNS.
 
 Each program's host has the server at its loopback address, so no lookup is ever on a link. Only
-hosts have names. For all other names it says at once that there are none.
+hosts have names. Any other name does not exist.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Zone = dict[bytes, list[tuple[int, bytes]]]
 
 
 def zone_of(names: Mapping[str, str]) -> Zone:
-    """Every record of hosts, forward and backward, from their names by their addresses."""
+    """The records of hosts, forward and backward, from their names by their addresses."""
     zone: Zone = {}
     for text, name in names.items():
         address = ipaddress.ip_address(text)
@@ -86,7 +86,7 @@ def answer(query: bytes, zone: Zone) -> bytes | None:
 class HostNames(Part):
     """Lets the guest's programs find every host by its name.
 
-    A host of which a program shows by port 53 that it is ready has no server: that program is one.
+    A host has no server where a program of its own is one, which is ready by port 53.
     """
 
     def __init__(self, run: Context) -> None:
@@ -95,7 +95,6 @@ class HostNames(Part):
         self._servers: dict[int, socket.socket] = {}
 
     def prepare(self) -> None:
-        """Writes the table, and begins to serve."""
         plan = self._run.plan
         names = {address: host for host in plan.hosts for address in plan.addresses(host)}
         own = [_LOOPBACK[family] for family in plan.families]

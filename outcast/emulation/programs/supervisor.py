@@ -1,10 +1,9 @@
 """Runs one program of the configuration: `main` with TASK START RESULT.
 
-It runs in the program's host, one for each program, and uses only the standard library (see
-`outcast.emulation.standalone`). TASK is JSON, see outcast/emulation/programs/launch.py. A server is
-started at once. A client is executed when the file START, which holds the traffic's start, has
-appeared: `repeat` times, one after the other. RESULT gets a JSON line for each execution that has
-ended.
+It runs in the program's host and uses only the standard library (`outcast.emulation.standalone`).
+TASK is JSON, see launch.py. A server is started at once. A client is executed `repeat` times, one
+after the other, once the file START with the traffic's start is there. RESULT gets a JSON line for
+each execution that has ended.
 
 In the virtual engine a program is confined: it sees neither the run's directory nor what the run
 itself works with, and lacks the capabilities by which root would get there (capabilities(7)).
@@ -66,41 +65,39 @@ _CONSOLES = ("/dev/tty[0-9]*", "/dev/console")
 """By these the run reports to the host what happens."""
 
 _MOST_INTERPRETER_BYTES = 256
-"""So much of a first line the kernel looks at (BINPRM_BUF_SIZE in linux/binfmts.h)."""
+"""How much of a first line the kernel reads (BINPRM_BUF_SIZE in linux/binfmts.h)."""
 _SYSLOG_READ_ALL = 3
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 Task = dict[str, Any]
-Rooms = tuple[list[int], list[int]]
+Budgets = tuple[list[int], list[int]]
+"""How many more bytes of standard output and of errors are kept."""
 
 
 class Output:
     """One stream of one execution: its first bytes go to a file, the others are counted."""
 
     def __init__(self, stream: IO[bytes], path: str, budget: list[int], text: bytes | None) -> None:
-        self.stream = stream
-        self.path = path
-        self.room = budget
-        self.text = text
-        self.written = 0
-        self.kept = 0
+        self.stream, self.path, self.text = stream, path, text
+        self.budget = budget
+        self.written = self.kept = 0
         self._file: IO[bytes] | None = None
         self._line = b""
         os.set_blocking(stream.fileno(), False)
 
     def take(self) -> bool:
-        """Reads what there is. Returns whether more may come."""
+        """Reads what has come. Returns whether more may come."""
         try:
             data = os.read(self.stream.fileno(), _READ_BYTES)
         except BlockingIOError:
             return True
         self.written += len(data)
-        kept = data[: self.room[0]]
+        kept = data[: self.budget[0]]
         if kept:
             if self._file is None:
                 self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
             self._file.write(kept)
-            self.room[0] -= len(kept)
+            self.budget[0] -= len(kept)
             self.kept += len(kept)
         if self.text is not None:
             *lines, self._line = (self._line + data).split(b"\n")
@@ -135,10 +132,7 @@ def _mount(source: str, target: str, flags: int, kind: bytes | None = None) -> N
 
 
 def take_name(host: str) -> None:
-    """Gives this process, and all that it starts, a host name of their own (uts_namespaces(7)).
-
-    Raises OSError: the kernel refuses it.
-    """
+    """Gives this process, and all that it starts, a host name of their own (uts_namespaces(7))."""
     name = os.fsencode(host)
     _checked(_libc.unshare(_CLONE_NEWUTS), "unshare")
     _checked(_libc.sethostname(name, len(name)), "sethostname")
@@ -153,11 +147,7 @@ def own_mounts() -> None:
 def take_folders(own: dict[str, int], working: str) -> None:
     """Puts a host's own folders in place of those that all hosts share.
 
-    Args:
-        own: by path, a descriptor of the folder that is there from now on.
-        working: the working folder, which stays wherever it is.
-
-    Raises OSError: the kernel refuses it.
+    `own` has a folder's descriptor by the path at which it is mounted. The `working` folder stays.
     """
     kept = os.open(working, os.O_PATH)
     for path, descriptor in own.items():
@@ -168,18 +158,11 @@ def take_folders(own: dict[str, int], working: str) -> None:
 
 
 def confine(host: str, run_directory: str, hidden: str, visible: list[str]) -> None:
-    """Takes the run from the sight of this process and of all that it starts.
+    """Hides the run from this process and from all that it starts.
 
-    Only this process keeps the capabilities that it has. So the kernel refuses the programs that it
-    starts any look at it by /proc (ptrace(2), access mode checking).
-
-    Args:
-        host: where it is.
-        run_directory: the run's directory, which is unmounted here.
-        hidden: a folder of which only the `visible` files and folders stay.
-        visible: paths below `hidden`.
-
-    Raises OSError: the kernel refuses a step.
+    The run directory is unmounted. Of the folder `hidden` only the paths `visible` below it stay.
+    Only this process keeps its capabilities, so programs cannot read it by /proc (ptrace(2), access
+    mode checking).
     """
     take_name(host)
     _checked(_libc.personality(_WHOLE_SECONDS) == -1, "personality")
@@ -208,14 +191,10 @@ def out_of_sight(path: str) -> str:
     return f"/proc/self/fd/{os.open(path, os.O_PATH | os.O_DIRECTORY)}"
 
 
-def execute(task: Task, number: int, end_ns: int | None, rooms: Rooms) -> dict[str, Any]:
-    """Runs the program once, and returns its record.
+def execute(task: Task, number: int, end_ns: int | None, budgets: Budgets) -> dict[str, Any]:
+    """Runs the program once, and returns the record of this execution, whose `number` is from 0.
 
-    Args:
-        task: what to run.
-        number: of the execution, from 0.
-        end_ns: the epoch time after which it is ended; None for a server.
-        rooms: how many more bytes of standard output and of errors are kept.
+    It is ended at the epoch time `end_ns`, which is None for a server.
     """
     environment = {**task["environment"], "OUTCAST_EXECUTION": str(number)}
     limits = {name: most for name, most in task["limits"].items() if most is not None}
@@ -241,8 +220,8 @@ def execute(task: Task, number: int, end_ns: int | None, rooms: Rooms) -> dict[s
     text = task["line"].encode() if task["line"] is not None else None
     prefix = os.path.join(task["outputs"], str(number))
     outputs = [
-        Output(popen.stdout, f"{prefix}.out", rooms[0], text),
-        Output(popen.stderr, f"{prefix}.err", rooms[1], text),
+        Output(popen.stdout, f"{prefix}.out", budgets[0], text),
+        Output(popen.stderr, f"{prefix}.err", budgets[1], text),
     ]
     ended_by = "itself"
     try:
@@ -272,7 +251,7 @@ def execute(task: Task, number: int, end_ns: int | None, rooms: Rooms) -> dict[s
 
 
 def _why_not_found(path: str) -> str:
-    """Why execve(2) does not find a program, although its file is there."""
+    """Why execve(2) finds no program, which may be its interpreter."""
     if not os.path.exists(path):
         return f"{path}: there is no such file"
     with open(path, "rb") as stream:
@@ -283,8 +262,8 @@ def _why_not_found(path: str) -> str:
     return f"its first line asks for {wanted!r}, which is not there"
 
 
-def rooms_of(task: Task) -> Rooms:
-    """Room for each stream of its own, because errors say why a program failed."""
+def budgets_of(task: Task) -> Budgets:
+    """Each stream has its own, because errors say why a program failed."""
     return [task["most_output_bytes"]], [task["most_output_bytes"]]
 
 
@@ -294,7 +273,7 @@ def _limit(limits: dict[str, int]) -> None:
 
 
 def fault(popen: subprocess.Popen[bytes]) -> str | None:
-    """Says where a program crashed, as the guest's kernel wrote it (syslog(2)); None if nowhere."""
+    """Where a program crashed, as the guest's kernel wrote it (syslog(2)); None if nowhere."""
     number = -(popen.returncode or 0)
     if number not in (*_FAULTS, signal.SIGKILL):
         return None
@@ -364,14 +343,14 @@ def _end(popen: subprocess.Popen[bytes], outputs: list[Output]) -> None:
 
 def run_client(task: Task, t_start_ns: int, result_file: str) -> int:
     """Executes a client as often as requested; 1 if an execution failed and must not."""
-    rooms = rooms_of(task)
+    budgets = budgets_of(task)
     begin_ns = t_start_ns + task["start_ns"]
     for number in range(task["repeat"]):
         due_ns = begin_ns + number * task["every_ns"] if task["every_ns"] else begin_ns
         sleep_until(due_ns)
         if time.time_ns() >= t_start_ns + task["duration_ns"]:
             return 0
-        record = execute(task, number, t_start_ns + task["end_ns"], rooms)
+        record = execute(task, number, t_start_ns + task["end_ns"], budgets)
         note(result_file, record)
         failed = record["status"] != 0 or record["ended_by"] != "itself"
         if record["ended_by"] == "run" or (failed and not task["allow_failure"]):
@@ -380,13 +359,11 @@ def run_client(task: Task, t_start_ns: int, result_file: str) -> int:
 
 
 def sleep_until(t_ns: int) -> None:
-    """Sleeps until a time on the epoch's clock."""
     while (left_ns := t_ns - time.time_ns()) > 0:
         time.sleep(left_ns / 1e9)
 
 
 def note(result_file: str, record: dict[str, Any]) -> None:
-    """Adds an execution to the result."""
     with open(result_file, "a", encoding="utf-8") as stream:
         stream.write(json.dumps(record) + "\n")
 
@@ -396,7 +373,6 @@ def _on_signal(_number: int, _frame: object) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Runs with the arguments `TASK START RESULT`; see the module."""
     task_file, start_file, result_file = argv
     with open(task_file, encoding="utf-8") as stream:
         task: Task = json.load(stream)
@@ -419,7 +395,7 @@ def main(argv: list[str]) -> int:
         if not task["server"]:
             say("ready")
             return run_client(task, await_start(start_file, START_POLL_S), result_file)
-        record = execute(task, 0, None, rooms_of(task))
+        record = execute(task, 0, None, budgets_of(task))
         note(result_file, record)
         return int(record["ended_by"] != "run")
     except Ended:

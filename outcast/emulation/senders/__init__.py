@@ -1,11 +1,9 @@
-"""Our own sender and receiver, for flows that iperf cannot send.
+"""Sends and receives flows that iperf cannot send.
 
 These are flows with TCPRand's payloads or Multipath TCP, and flows of a length that iperf rounds.
-
-They are in C (see `outcast.emulation.c_programs`). At 1 Gbps a flow of small payloads makes some
-hundred thousand writes a second, which sendmmsg(2) hands to the kernel. stream.c is a program that
-sends one flow or receives many. tcprand.c has TCPRand's payloads; it is part of that program, and
-also a library of the traffic generator.
+The programs are in C (`outcast.emulation.c_programs`): at 1 Gbps a flow of small payloads makes
+some hundred thousand writes a second, which sendmmsg(2) hands to the kernel. stream.c sends one
+flow or receives many. tcprand.c has TCPRand's payloads, for stream.c and for the generator.
 """
 
 from __future__ import annotations
@@ -26,18 +24,18 @@ if TYPE_CHECKING:
 IPERF_DURATION_NS = 10_000_000
 """iperf(1) cuts a duration to hundredths of a second."""
 IPERF_LEAST_BYTES = 60
-"""Iperf never stops sending if it shall send less than its own header."""
+"""iperf never stops sending if it shall send less than its own header."""
 UNPACED_BPS = 10**12
 """A rate above that of any link. It limits nothing, and TCP paces by its own rate."""
 
 
 def needed(transport: Transport) -> bool:
-    """Whether our own programs send and receive flows with these settings."""
+    """Whether iperf cannot send flows with these settings."""
     return transport.tcprand is not None or transport.mptcp is not None
 
 
 def sends(flow: Flow) -> bool:
-    """Whether our own program sends a flow, and so receives it too.
+    """Whether stream.c sends a flow, and so receives it too.
 
     iperf 2.1.8 binds to no source port with IPv6 (`-B [ADDRESS]:PORT` sets the address alone).
     """
@@ -51,7 +49,6 @@ def sends(flow: Flow) -> bool:
 def receiver_arguments(
     program: Path, port: int, transport: Transport, family: Family = "ipv4"
 ) -> list[str]:
-    """The command line of a receiver, which takes any number of flows."""
     argv = [str(program), "receive", "--port", str(port)]
     argv += ["--ipv6"] if family == "ipv6" else []
     argv += ["--congestion-control", transport.congestion_control]
@@ -61,10 +58,10 @@ def receiver_arguments(
 def sender_arguments(
     program: Path, flow: Flow, seed: int, t_start_ns: int | None = None
 ) -> list[str]:
-    """The command line that sends one flow.
+    """The command line that sends one flow, with random numbers by the experiment's `seed`.
 
-    Each flow draws its own numbers from the experiment's `seed`. Its start adds to `t_start_ns`, an
-    epoch time; without that the program gets its start once it has connected.
+    Its start adds to `t_start_ns`, an epoch time; without that the program gets its start once it
+    has connected.
     """
     transport = flow.transport
     argv = [str(program), "send", "--from", with_port(flow.src_ip, flow.sport)]
@@ -116,7 +113,6 @@ def pacing_rate_bps(transport: Transport) -> int | None:
 
 
 def sent_bytes(text: str) -> int | None:
-    """The bytes that the sender reports at its end."""
     match = re.search(r"^([0-9]+) bytes in [0-9]+ writes", text, re.MULTILINE)
     return int(match[1]) if match else None
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from outcast.experiment.parts import Family
 
 SNAPLEN_BYTES = 128
-"""Room for Ethernet, IP and TCP headers with all options that Linux sends: 14 + 20 + 60, or
+"""Holds Ethernet, IP and TCP headers with all options that Linux sends: 14 + 20 + 60, or
 14 + 40 + 60 with IPv6. In theory they can be 14 + 60 + 60."""
 FILE_HEADER_BYTES = 24
 RECORD_HEADER_BYTES = 16
@@ -40,14 +40,11 @@ _WANTED = {"ipv4": "ip", "ipv6": "(ip6 and not dst host ff02::16)"}
 
 
 def wanted(families: Sequence[Family]) -> str:
-    """The filter for hosts with such addresses."""
     return " or ".join(_WANTED[family] for family in families)
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """One tcpdump."""
-
     port: str
     direction: Literal["in", "out"]
     file: Path
@@ -55,18 +52,15 @@ class Capture:
 
 
 def ring_kib(engine: EngineName, captures: int) -> int:
-    """The size of each tcpdump's ring, by the number of them."""
+    """The size of each tcpdump's ring, where there are that many."""
     return min(properties(engine).ring_kib, BUFFER_KIB_TOTAL // max(1, captures))
 
 
 class Captures(Part):
-    """A tcpdump for each captured (port, direction), which captures while the block lasts.
+    """A tcpdump for each captured (port, direction).
 
     The block ends RING_TIMEOUT_S or more after the last packet. No capture has the packets that
-    were `lost` on the link before its port.
-
-    Attributes:
-        records: of every capture, with its closing counters, once the block has ended well.
+    were `lost` on the link before its port. `records` are there once the block has ended well.
     """
 
     def __init__(self, run: Context, lost: LostPackets) -> None:
@@ -76,7 +70,6 @@ class Captures(Part):
         self.records: list[CaptureRecord] = []
 
     def prepare(self) -> None:
-        """Starts all, and waits until they listen. Raises CommandError or DeadlineError."""
         run, ports = self._run, self._run.plan.capture_ports
         buffer_kib, usual = ring_kib(run.engine, len(ports)), wanted(run.plan.families)
         for port, direction in ports:
@@ -84,8 +77,8 @@ class Captures(Part):
             process = run.commands.spawn(
                 f"tcpdump on {port} ({direction})",
                 [
-                    # It writes to standard output, because it would give a file of its own to
-                    # another user. That fails in the guest, where the folder is an ordinary user's.
+                    # To standard output: it would give a file to another user, which fails in the
+                    # guest, where the folder is an ordinary user's.
                     *("tcpdump", "-i", port, "-Q", direction, "-w", "-"),
                     *("-s", str(SNAPLEN_BYTES), "-B", str(buffer_kib), "-n", "-Z", "root"),
                     "--time-stamp-precision=nano",
@@ -99,15 +92,10 @@ class Captures(Part):
             capture = Capture(port, cast(Literal["in", "out"], direction), file, process)
             self._captures.append(capture)
         for process in self.lasting:
-            wait_until(
-                partial(_listens, process),
-                f"{process.name} to listen",
-                START_DEADLINE_S,
-                detail=process.errors,
-            )
+            listens, what = partial(_listens, process), f"{process.name} to listen"
+            wait_until(listens, what, START_DEADLINE_S, detail=process.errors)
 
     def end(self) -> None:
-        """Ends all. Raises as `stop`."""
         self.records = stop(self._captures, self._run.directory.path)
 
 
@@ -117,9 +105,7 @@ def _listens(process: Process) -> bool:
 
 
 def stop(captures: Sequence[Capture], run_directory: Path) -> list[CaptureRecord]:
-    """Ends all captures with SIGINT and reads their closing counters.
-
-    The caller must have waited RING_TIMEOUT_S since the last packet.
+    """Ends all captures with SIGINT, RING_TIMEOUT_S or more after the last packet.
 
     Raises RunError: one ended badly, or what it captured was not stored.
     """
@@ -148,7 +134,7 @@ def stop(captures: Sequence[Capture], run_directory: Path) -> list[CaptureRecord
 
 
 def _require_stored(capture: Capture, packets: int) -> None:
-    """Raises RunError where a capture's file is too short for what tcpdump has captured.
+    """Raises RunError where a file is too short for the packets that tcpdump has captured.
 
     tcpdump does not notice a full disk, because pcap_dump(3PCAP) returns nothing.
     """

@@ -1,11 +1,10 @@
 """The flows: iperf (version 2) at both ends, connected first and then started together.
 
 Every client connects at once and waits for its start. In real time the start is set when all have
-connected, however long that takes, and each client gets it. iperf hears of it through
-senders/held_start.c. Under virtual time computing takes no time, so the start is set beforehand on
-iperf's command line (`--txstart-time`). There a client that has not connected by then is an error.
-`outcast.emulation.senders` sends in the same way what iperf cannot send. Each flow has its own
-source port, by which flows differ in captures and sockets.
+connected, however long that takes; iperf gets it through senders/held_start.c. Under virtual time
+computing takes no time, so the start is set beforehand on iperf's command line (`--txstart-time`),
+and a client that has not connected by then is an error. `outcast.emulation.senders` sends what
+iperf cannot send. Each flow has its own source port, by which flows differ in captures and sockets.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ CONNECT_DEADLINE_S = 240.0
 LEAST_NOTICE_S = 0.4
 MOST_NOTICE_S = 5.0
 NOTICE_SHARE = 0.25
-"""How long before the start clients get it, as a share of the time that connecting took and
-within the two bounds. A machine that was slow at connecting is slow at this too."""
+"""How long before the start clients get it, as a share of the time that connecting took, within the
+two bounds. A machine that was slow at connecting is slow at this too."""
 LEAD_S = 0.5
-"""If the start is set beforehand: the time for connecting, before the first flow starts."""
+"""The time for connecting, if the start is set beforehand."""
 LEAD_PER_FLOW_S = 0.02
 LEAD_ROUND_TRIPS = 5
 """The least time to connect, in round trips. A subflow of Multipath TCP needs three and a half."""
@@ -63,12 +62,11 @@ class Flows(Part):
     """Servers and clients of all flows. The servers listen while the block lasts.
 
     Attributes:
-        held_start: the library to preload into iperf, if the start is set when all have connected.
-        start_afterwards: whether the start is set when all have connected; else it is set
-            beforehand.
+        held_start: the library to preload into iperf, if `start_afterwards`.
+        start_afterwards: whether the start is set when all have connected, not beforehand.
         syn_rounds: how many times a flow may have to send its SYN, because queues drop it.
         cut_off: flows whose clients are ended after `duration_ns`, because a link that is down
-            keeps what they hold.
+            keeps their packets.
     """
 
     flows: Sequence[Flow]
@@ -93,7 +91,6 @@ class Flows(Part):
         super().__init__()
 
     def prepare(self) -> None:
-        """Starts a server at every receiver's port, iperf or our own; waits until it listens."""
         received: dict[tuple[int, int], list[Flow]] = {}
         for flow in sorted(self.flows, key=lambda flow: (flow.dst, flow.dport)):
             # Interfaces of one host share its server.
@@ -105,8 +102,8 @@ class Flows(Part):
         """Starts the server of flows that share one, and waits until it listens.
 
         iperf's server takes one connection after the other, and gives each 4 s for its first bytes
-        (Listener::apply_client_settings_tcp). Our own sender sends none before its start. What an
-        iperf client sends at once comes late where queues drop it. There the server is our own.
+        (Listener::apply_client_settings_tcp). stream.c sends none before its start, and an iperf
+        client's come late where queues drop them. There stream.c is the server.
         """
         host, port = flows[0].dst, flows[0].dport
         transport, family = flows[-1].transport, flows[-1].family
@@ -136,8 +133,7 @@ class Flows(Part):
     def connect(self, round_trip_ns: int = 0) -> None:
         """Starts every client and waits until all are connected; none sends yet.
 
-        Raises RunError: a flow has not connected by its start, or within
-        CONNECT_DEADLINE_S.
+        Raises RunError: a flow has not connected by its start, or within CONNECT_DEADLINE_S.
         """
         self._began_ns = time.time_ns()
         patience_s = CONNECT_DEADLINE_S
@@ -162,7 +158,6 @@ class Flows(Part):
         self._connect_ns = time.time_ns() - self._began_ns
 
     def _client(self, flow: Flow) -> tuple[list[str], dict[str, str] | None]:
-        """A client's command line and environment."""
         if self.stream is not None and senders.sends(flow):
             t_start_ns = None if self.start_afterwards else self._deadline_ns
             return senders.sender_arguments(self.stream, flow, self.seed, t_start_ns), None
@@ -170,7 +165,7 @@ class Flows(Part):
         return client_arguments(flow, self._deadline_ns), self._preloaded("client")
 
     def _preloaded(self, side: Literal["client", "server"]) -> dict[str, str] | None:
-        """Variables for iperf's environment, besides ours; see senders/held_start.c."""
+        """Variables for iperf's environment; see senders/held_start.c."""
         if self.held_start is None:
             return None
         return {"LD_PRELOAD": str(self.held_start), "OUTCAST_IPERF": side}
@@ -179,12 +174,9 @@ class Flows(Part):
         return sample_sockets(self.netns(host), families_of(self.flows))
 
     def _await_connected(self) -> None:
-        """Waits until every receiver shows each flow's connection, and each client that it waits.
+        """Waits until every receiver shows each flow's connection.
 
-        Clients say so only where the start is set afterwards.
-
-        Raises RunError: a flow has not connected by the deadline; the error names the first
-        one.
+        Where the start is set afterwards, each client also has to say that it waits.
         """
         hold, clients = self.start_afterwards, self.clients
         connected: set[int] = set()
@@ -208,13 +200,11 @@ class Flows(Part):
             raise self._not_connected(waiting, connected)
 
     def _not_connected(self, waiting: Sequence[Flow], connected: Collection[int]) -> RunError:
-        """The error that names the first of the flows that have not connected, and its reason."""
         flow = waiting[0]
         if self.start_afterwards:
             ended = (f for f in waiting if self.clients[f.flow].popen.poll() is not None)
             flow = next(ended, flow)
         process = self.clients[flow.flow]
-        # What it wrote to standard output is what iperf always writes first.
         said = gist(process.errors())
         if not self.start_afterwards:
             when = "when it was to start"
@@ -232,11 +222,8 @@ class Flows(Part):
     def set_start(self) -> tuple[int, Start, list[str]]:
         """Sets the common start of clients that have connected, and sends each client its own.
 
-        Returns:
-            The epoch time at which flows with start 0 begin, how it came about, and a warning if
-            flows got it too late.
-
-        Raises CommandError: a client has ended.
+        Returns the epoch time at which flows with start 0 begin, how it came about, and a warning
+        if flows got it too late.
         """
         warnings = []
         start_set, notice_s = "beforehand", None
@@ -268,7 +255,7 @@ class Flows(Part):
         self._over_ns = t_start_ns + self.duration_ns
 
     def running(self) -> list[str]:
-        """As `Part.running`. Ends the clients of flows that are cut off when their time is over."""
+        """Also ends the clients of flows that are cut off when their time is over."""
         if time.time_ns() >= self._over_ns:
             for number in self.cut_off:
                 client = self.clients[number]
@@ -278,51 +265,38 @@ class Flows(Part):
         return super().running()
 
     def finish(self) -> Record:
-        """Checks that every client did what was requested. Raises as `check_client`."""
         for flow in self.flows:
             if self.clients[flow.flow] in self.ending:
                 check_client(flow, self.clients[flow.flow])
         return Record()
 
     def end(self) -> None:
-        """Ends the servers. Raises RunError where one has ended, or does not."""
         self.require_alive()
         for server in self.lasting:
             try:
                 server.end(signal.SIGINT, SERVER_END_S)
             except DeadlineError:
-                # At the first interrupt iperf waits for its threads ("Interrupt again to force
-                # quit").
+                # At the first interrupt iperf waits ("Interrupt again to force quit").
                 server.end(signal.SIGINT, SERVER_END_S)
 
 
 def flows_of(run: Context) -> Flows:
-    """A run's flows, with what they need in C. Raises CommandError where the compiler fails."""
     flows, afterwards = run.plan.flows, not run.is_virtual
     syn_rounds = ports.rounds_of_handshakes(run.experiment, run.plan)
     stream = held_start = None
     if syn_rounds > 1 or any(senders.sends(flow) for flow in flows):
         stream = c_programs.provide(c_programs.STREAM, run.scratch, run.commands)
-    # Under virtual time computing takes no time, so a start set beforehand is never missed.
     if afterwards and not all(senders.sends(flow) for flow in flows):
         held_start = c_programs.provide(c_programs.HELD_START, run.scratch, run.commands)
     return Flows(
-        flows,
-        run.netns,
-        run.directory.flows,
-        run.commands,
-        stream,
-        held_start,
-        run.experiment.seed,
-        afterwards,
-        syn_rounds,
-        events.cut_off(run.experiment, run.plan),
+        *(flows, run.netns, run.directory.flows, run.commands, stream, held_start),
+        *(run.experiment.seed, afterwards, syn_rounds, events.cut_off(run.experiment, run.plan)),
         run.experiment.duration_ns,
     )
 
 
 def lead_s(flows: int, round_trip_ns: int, syn_rounds: int = 1) -> float:
-    """How long that many flows may take to connect, in seconds, if the start is set before."""
+    """How long that many flows may take to connect, if the start is set beforehand."""
     undropped_s = max(LEAD_S, LEAD_ROUND_TRIPS * round_trip_ns / 1e9) + LEAD_PER_FLOW_S * flows
     if syn_rounds <= 1:
         return undropped_s
@@ -331,7 +305,7 @@ def lead_s(flows: int, round_trip_ns: int, syn_rounds: int = 1) -> float:
 
 
 def _holds(process: Process) -> bool:
-    """Whether a client has said that it waits for its start; see senders/start.h."""
+    """Whether a client waits for its start; see senders/start.h."""
     return "ready" in process.output().splitlines()
 
 
@@ -397,7 +371,7 @@ def await_end(
 
 
 def check_client(flow: Flow, process: Process) -> None:
-    """Checks that a client ended well, reported its bytes, and sent what was requested.
+    """Checks that a client ended well, reported its bytes, and sent as requested.
 
     Raises:
         CommandError: it did not end well.

@@ -9,78 +9,53 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 WINDOW_S = 1.0
 SHORTEST_WINDOW_S = 0.2
 """The rest at the end counts if it is at least this long, because times come in steps of 10 ms."""
-_NAMES = {"machine": "machine", "arrivals_core": "core", "openvswitch": "switch"}
-"""The members of Window by their names in the manifest."""
 _LIMITS = {
-    "switch": ("ovs-vswitchd was", 0.90),
-    "core": ("the core that forwards was", 0.90),
+    "openvswitch": ("ovs-vswitchd was", 0.90),
+    "arrivals_core": ("the core that forwards was", 0.90),
     "machine": ("the machine's cores were", 0.95),
 }
 _REMEDY = "end other programs, lower links.rate, run fewer flows, or use --engine virtual"
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """CPU time spent up to one moment, in seconds.
+class Reading(NamedTuple):
+    """CPU time up to one moment: what was busy, and in all, in seconds.
 
     Attributes:
-        t_s: the moment, on a clock that does not step.
-        machine_busy_s, machine_s: time of all cores that was not idle, and in all. Time that a
-            virtual machine's host took away (steal) is not idle.
-        core_busy_s, core_s: time of the core that processes all arrivals: in interrupts or taken
-            away, and in all. Interrupts go before programs.
+        machine: all cores. Time that a virtual machine's host took away (steal) is busy.
+        arrivals_core: the core that processes all arrivals, in interrupts, which go before
+            programs, or taken away.
+        openvswitch: ovs-vswitchd's main thread, on a clock that does not step.
     """
 
-    t_s: float
-    machine_busy_s: float
-    machine_s: float
-    core_busy_s: float
-    core_s: float
-    switch_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Shares of one second, 0 to 1."""
-
-    machine: float
-    core: float
-    switch: float
+    machine: tuple[float, float]
+    arrivals_core: tuple[float, float]
+    openvswitch: tuple[float, float]
 
 
 def read_load(switch_pid: int, core: int) -> Reading:
     """Reads the counters of proc(5): /proc/stat, and the stat of a process's main thread."""
-    tick_s = 1 / os.sysconf("SC_CLK_TCK")
-    return parse(
-        Path("/proc/stat").read_text(),
-        Path(f"/proc/{switch_pid}/task/{switch_pid}/stat").read_text(),
-        core,
-        time.monotonic(),
-        tick_s,
-    )
+    machine = Path("/proc/stat").read_text()
+    thread = Path(f"/proc/{switch_pid}/task/{switch_pid}/stat").read_text()
+    return parse(machine, thread, core, time.monotonic(), 1 / os.sysconf("SC_CLK_TCK"))
 
 
 def parse(machine: str, thread: str, core: int, t_s: float, tick_s: float) -> Reading:
     """A reading from the texts of /proc/stat and of a thread's stat, in ticks of `tick_s`."""
     # user nice system idle iowait irq softirq steal; guest time is within user's.
     lines = {words[0]: words[1:9] for words in map(str.split, machine.splitlines())}
-    times = {name: [int(tick) for tick in lines[name]] for name in ("cpu", f"cpu{core}")}
-    whole, single = times["cpu"], times[f"cpu{core}"]
+    whole, single = ([int(tick) for tick in lines[name]] for name in ("cpu", f"cpu{core}"))
     fields = thread.rpartition(")")[2].split()
     return Reading(
-        t_s=t_s,
-        machine_busy_s=(sum(whole) - whole[3] - whole[4]) * tick_s,
-        machine_s=sum(whole) * tick_s,
-        core_busy_s=sum(single[5:]) * tick_s,
-        core_s=sum(single) * tick_s,
-        switch_s=(int(fields[11]) + int(fields[12])) * tick_s,
+        ((sum(whole) - whole[3] - whole[4]) * tick_s, sum(whole) * tick_s),
+        (sum(single[5:]) * tick_s, sum(single) * tick_s),
+        ((int(fields[11]) + int(fields[12])) * tick_s, t_s),
     )
 
 
@@ -90,41 +65,38 @@ class LoadMeter:
     def __init__(self, read_now: Callable[[], Reading]) -> None:
         self._read = read_now
         self._readings: list[Reading] = []
-        self.windows: list[Window] = []
 
     def tick(self, least_s: float = WINDOW_S) -> None:
-        """Takes a reading, and closes the window if it is long enough."""
+        """Takes a reading, and keeps it if the last one is that old."""
         now = self._read()
-        if not self._readings:
-            self._readings.append(now)
-        elif now.t_s - self._readings[-1].t_s >= least_s:
-            self.windows.append(_window(self._readings[-1], now))
+        if not self._readings or now.openvswitch[1] - self._readings[-1].openvswitch[1] >= least_s:
             self._readings.append(now)
 
     def finish(self) -> None:
-        """Closes the last window. Without a call of `tick` nothing is measured."""
+        """Takes the last reading. Without a call of `tick` nothing is measured."""
         if self._readings:
             self.tick(SHORTEST_WINDOW_S)
 
+    def _shares(self, name: str) -> list[float]:
+        """The shares of each second, 0 to 1."""
+        return [_share(name, before, after) for before, after in pairwise(self._readings)]
+
     def effective(self) -> dict[str, Any]:
         """Mean and worst shares for the manifest; empty if nothing was measured."""
-        if not self.windows:
+        if len(self._readings) < 2:
             return {}
-        whole = _window(self._readings[0], self._readings[-1])
         shares = {}
-        for name, member in _NAMES.items():
-            worst = max(getattr(window, member) for window in self.windows)
-            shares[f"cpu.{name}_share"] = round(getattr(whole, member), 3)
-            shares[f"cpu.{name}_share_worst_second"] = round(worst, 3)
+        for name in Reading._fields:
+            mean = _share(name, self._readings[0], self._readings[-1])
+            shares[f"cpu.{name}_share"] = round(mean, 3)
+            shares[f"cpu.{name}_share_worst_second"] = round(max(self._shares(name)), 3)
         return shares
 
     def warnings(self) -> list[str]:
-        """A line for each limit that was passed."""
         warnings = []
-        for member, (who, limit) in _LIMITS.items():
-            shares = [getattr(window, member) for window in self.windows]
-            over = sum(share > limit for share in shares)
-            if over:
+        for name, (who, limit) in _LIMITS.items():
+            shares = self._shares(name)
+            if over := sum(share > limit for share in shares):
                 warnings.append(
                     f"{who} more than {limit:.0%} busy in {over} of {len(shares)} seconds "
                     f"(worst: {max(shares):.0%}): packets waited for the CPU, and delays and "
@@ -133,11 +105,6 @@ class LoadMeter:
         return warnings
 
 
-def _window(before: Reading, after: Reading) -> Window:
-    machine_s = after.machine_s - before.machine_s
-    core_s = after.core_s - before.core_s
-    return Window(
-        machine=(after.machine_busy_s - before.machine_busy_s) / machine_s if machine_s else 0.0,
-        core=(after.core_busy_s - before.core_busy_s) / core_s if core_s else 0.0,
-        switch=(after.switch_s - before.switch_s) / (after.t_s - before.t_s),
-    )
+def _share(name: str, before: Reading, after: Reading) -> float:
+    (busy_0_s, all_0_s), (busy_1_s, all_1_s) = getattr(before, name), getattr(after, name)
+    return (busy_1_s - busy_0_s) / (all_1_s - all_0_s) if all_1_s > all_0_s else 0.0

@@ -1,4 +1,4 @@
-"""Probes: a program that asks at each one's sender, and one that answers at UDP's receivers."""
+"""Probes: a program at each sender, and one that answers at each receiver of UDP probes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,11 @@ LONGEST_DRAIN_NS = 30 * 10**9
 
 
 class Probes(Part):
-    """The programs of a run's probes; those that answer end with the block."""
-
     def __init__(self, run: Context) -> None:
         super().__init__()
         self._run = run
 
     def prepare(self) -> None:
-        """Starts every program, and waits until all can begin.
-
-        Raises:
-            DeadlineError: a program is not ready in time.
-            CommandError: a program has ended, or it could not be compiled.
-        """
         run, plan, logs = self._run, self._run.plan, self._run.directory.flows
         program = str(c_programs.provide(c_programs.PROBE, run.scratch, run.commands))
         self.lasting = [
@@ -61,23 +53,21 @@ class Probes(Part):
             process.await_word("ready", f"{process.name} to be ready", READY_DEADLINE_S)
 
     def start(self, t_start_ns: int) -> None:
-        """Sends all programs the time at which the traffic starts."""
         for process in self.ending:
             process.tell(str(t_start_ns))
 
     def finish(self) -> Record:
-        """Returns what was planned; the programs have written what they measured."""
+        # The programs have written the measurements.
         return Record({"probes": records(self._run.plan)})
 
     def end(self) -> None:
-        """Ends the programs that answer. Raises CommandError where one has ended."""
         self.require_alive()
         for process in self.lasting:
             process.end(signal.SIGTERM, END_DEADLINE_S)
 
 
 def arguments(program: str, probe: Probe, after_ns: int) -> list[str]:
-    """The command line of a probe; it waits so long for the last answer."""
+    """The command line of a probe that waits `after_ns` for the last answer."""
     words = {
         "kind": probe.kind,
         "from": probe.src_ip,
@@ -96,13 +86,12 @@ def arguments(program: str, probe: Probe, after_ns: int) -> list[str]:
 
 
 def drain_ns(experiment: Experiment, plan: Plan, probe: Probe) -> int:
-    """How long an answer may take: as long as full queues on the whole way, and a little more."""
+    """How long an answer may take: as full queues on the whole way take, and a little more."""
     longest_ns = sum(longest_way_ns(experiment, plan, way) for way in _ways(plan, probe))
     return min(longest_ns + DRAIN_NS, LONGEST_DRAIN_NS)
 
 
 def records(plan: Plan) -> list[ProbeRecord]:
-    """Every probe for the manifest."""
     return [
         as_record(
             ProbeRecord, probe, base_rtt_ns=base_rtt_ns(plan.links, probe, *_ways(plan, probe))

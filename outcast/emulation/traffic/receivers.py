@@ -1,4 +1,4 @@
-"""The servers that receive flows, and what they had received when the traffic ended."""
+"""The servers that receive flows: who reads their sockets, and their goodput meanwhile."""
 
 from __future__ import annotations
 
@@ -29,13 +29,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def read_at_once(pids: Iterable[int]) -> int:
-    """Makes the kernel read the connected TCP sockets of these processes, if it can.
+    """Makes the guest's kernel read the connected TCP sockets of these processes (TCP_SINK).
 
     Returns how many sockets these are; 0 where the kernel has no such option.
 
-    Raises:
-        ReadBackError: the kernel shows that it does not read a socket.
-        OSError: the processes' sockets cannot be reached; see pidfd_getfd(2).
+    Raises ReadBackError: the kernel shows that it does not read a socket.
     """
     count = 0
     for pid in pids:
@@ -61,7 +59,7 @@ def _bytes_received(connection: socket.socket) -> int:
 
 
 def _connections(pid: int) -> Iterator[socket.socket]:
-    """Our own descriptors of a process's connected TCP sockets; each is closed after its turn."""
+    """Duplicates a process's connected TCP sockets (pidfd_getfd(2)), one open at a time."""
     pidfd = os.pidfd_open(pid)
     try:
         for path in sorted(Path(f"/proc/{pid}/fd").iterdir(), key=lambda path: int(path.name)):
@@ -84,10 +82,7 @@ def _connections(pid: int) -> Iterator[socket.socket]:
 
 
 class Goodput:
-    """Reports each group's mean goodput since its last report.
-
-    `group_by` is what the experiment groups flows by; classes are reported in any case.
-    """
+    """Reports each class's mean goodput since its last report, and each group's by `group_by`."""
 
     def __init__(self, plan: Plan, group_by: GroupKind | None, netns: Callable[[str], int]) -> None:
         self._plan, self._netns = plan, netns
@@ -95,7 +90,7 @@ class Goodput:
         self._received: dict[int, tuple[float, int]] = {}
 
     def event(self, t_s: float, subflows: multipath.Subflows) -> dict[str, Any]:
-        """The event of an instant, in seconds after the traffic's start; rates in bit/s."""
+        """The event `goodput` of `outcast.emulation.__main__`; rates in bit/s."""
         by_port = {
             sample.peer_port: sample.bytes_received
             for host in sorted({flow.dst for flow in self._plan.flows})
@@ -112,14 +107,11 @@ class Goodput:
             self._received[flow.sport] = (t_s, now_bytes)
         classes = self._means("hops", rates_bps)
         event = {"event": "goodput", "t_s": round(t_s, 3), "classes": classes}
-        return (
-            event
-            if self._kind == "hops"
-            else event | {"groups": self._means(self._kind, rates_bps)}
-        )
+        if self._kind != "hops":
+            event["groups"] = self._means(self._kind, rates_bps)
+        return event
 
     def _means(self, kind: GroupKind, rates_bps: Mapping[int, float]) -> dict[str, int]:
-        """The mean of each group's flows, by its label; that of a class by its number of hops."""
         means = {}
         for label, flows in self._plan.groups[kind].items():
             mine = [rates_bps[flow.flow] for flow in flows if flow.flow in rates_bps]
