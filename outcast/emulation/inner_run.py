@@ -326,10 +326,7 @@ class _Run:
             self.add(stack, changer(self.context))
 
     def _await_end(
-        self,
-        t_start_ns: int,
-        subflows: multipath.Subflows,
-        samples: list[sockets.SocketSample],
+        self, t_start_ns: int, subflows: multipath.Subflows, samples: list[sockets.SocketSample]
     ) -> LoadMeter:
         """Waits for the flows' end and reports goodput; adds to `samples` in the middle."""
         flows, duration_ns = self.plan.flows, self.experiment.duration_ns

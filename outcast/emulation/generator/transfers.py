@@ -264,12 +264,7 @@ class Answering:
 
     def _record(self, error: str | None) -> None:
         self.program.rows.append(
-            {
-                "side": "answer",
-                "workload": self.workload,
-                "error": error,
-                **self.connection.facts(),
-            }
+            {"side": "answer", "workload": self.workload, "error": error, **self.connection.facts()}
         )
 
     def _close(self, error: str | None) -> None:

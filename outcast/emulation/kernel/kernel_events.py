@@ -18,13 +18,7 @@ from pathlib import Path
 
 from outcast.emulation import instants
 from outcast.emulation.part import ThreadPart
-from outcast.errors import (
-    ConfigError,
-    FeatureMissingError,
-    RunError,
-    UntrustedError,
-    did_you_mean,
-)
+from outcast.errors import ConfigError, FeatureMissingError, RunError, UntrustedError, did_you_mean
 from outcast.files import write_text
 from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.trace import Formats, Statistics

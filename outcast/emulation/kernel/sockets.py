@@ -95,10 +95,7 @@ class SocketSample:
     local_address: str
 
 
-FAMILIES: Mapping[Family, socket.AddressFamily] = {
-    "ipv4": socket.AF_INET,
-    "ipv6": socket.AF_INET6,
-}
+FAMILIES: Mapping[Family, socket.AddressFamily] = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
 
 
 def sample_sockets(netns: int | None, families: Sequence[Family] = ("ipv4",)) -> list[SocketSample]:
@@ -249,11 +246,7 @@ def sample_flows(flows: Sequence[Flow], netns: Callable[[str], int]) -> list[Soc
 
 
 def failed_checks(
-    flows: Sequence[Flow],
-    active: Sequence[Flow],
-    samples: Sequence[SocketSample],
-    *,
-    steady: bool,
+    flows: Sequence[Flow], active: Sequence[Flow], samples: Sequence[SocketSample], *, steady: bool
 ) -> list[str]:
     """A line for each check that found other settings than requested.
 
