@@ -24,9 +24,8 @@ from outcast.emulation.generator.tasks import Programs
 from outcast.emulation.kernel import counters, sampling, sockets
 from outcast.emulation.kernel.kernel_events import Recorder
 from outcast.emulation.network import forwarding, lossy_links, multipath, transport
-from outcast.emulation.network.blackout_switch import BlackoutSwitch
 from outcast.emulation.network.controller import Controller, verify_paths, verify_tables
-from outcast.emulation.network.lossy_links import LostPackets
+from outcast.emulation.network.lossy_links import BlackoutSwitch, LostPackets
 from outcast.emulation.network.network import Network
 from outcast.emulation.network.openvswitch import OpenVSwitch, create_switches
 from outcast.emulation.part import DURING, Context, Part, Record
@@ -34,7 +33,6 @@ from outcast.emulation.queues import port_queues
 from outcast.emulation.queues.qdiscs import frame_time_warnings
 from outcast.emulation.traffic import capture, iperf
 from outcast.emulation.traffic.load import LoadMeter, read_load
-from outcast.emulation.traffic.receivers import Goodput
 from outcast.errors import CommandError
 from outcast.experiment import load_resolved
 from outcast.experiment.engine import EngineName
@@ -337,7 +335,7 @@ class _Run:
         times = sorted({_AT_START_S, middle_s, duration_s, *paused})
         due = {middle_s}
         group_by = self.experiment.analysis.group_by
-        goodput = Goodput(self.plan, group_by, self.network.netns) if flows else None
+        goodput = iperf.Goodput(self.plan, group_by, self.network.netns) if flows else None
         load = LoadMeter(partial(read_load, self.switches.pid, max(os.sched_getaffinity(0))))
 
         def watch() -> None:

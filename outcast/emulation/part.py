@@ -106,7 +106,11 @@ class Part:
         ending: its programs that end by themselves, well.
     """
 
-    def __init__(self) -> None:
+    _run: Context
+
+    def __init__(self, run: Context | None = None) -> None:
+        if run is not None:
+            self._run = run
         self.lasting: list[Process] = []
         self.ending: list[Process] = []
 

@@ -11,7 +11,7 @@ from outcast import experiment
 from outcast.analysis.join.join import Joined, JoinOptions, Verdict
 from outcast.analysis.measure import blackout
 from outcast.analysis.measure.blackout import flow_chains, length_counts, port_chains
-from outcast.emulation.network.blackout_switch import on_ns
+from outcast.emulation.network.lossy_links import blackout_on_ns
 from outcast.plan.make import make_plan
 from tests.golden import model
 from tests.golden.packets import P, joined, joined_model
@@ -135,12 +135,12 @@ def test_it_lasts_as_long_as_so_many_packets_on_the_link_that_they_come_by(
     at, overrides, expected_ns
 ):
     loaded = experiment.load(LINEAR, [f"blackout={{at: {at}, drops: 10}}", *overrides])
-    assert on_ns(loaded, make_plan(loaded)) == expected_ns
+    assert blackout_on_ns(loaded, make_plan(loaded)) == expected_ns
 
 
 def test_without_a_blackout_there_is_none():
     loaded = experiment.load(LINEAR)
-    assert on_ns(loaded, make_plan(loaded)) == 0
+    assert blackout_on_ns(loaded, make_plan(loaded)) == 0
 
 
 def lost(text: str) -> np.ndarray:

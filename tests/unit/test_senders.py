@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from outcast.emulation import c_programs, senders
 from outcast.emulation.commands import SystemCommands, wait_until
-from outcast.emulation.traffic import receivers
+from outcast.emulation.kernel import sockets
 from outcast.errors import ReadBackError
 from outcast.experiment import Transport
 from tests import flows
@@ -250,7 +250,7 @@ def test_a_program_reads_by_itself_where_the_kernel_cannot(server):
     with socket.create_connection(("127.0.0.1", int(server.stdout.readline()))) as client:
         assert server.stdout.readline() == "connected\n"
         client.sendall(bytes(20_000))
-        assert receivers.read_at_once([server.pid]) == 0
+        assert sockets.read_at_once([server.pid]) == 0
         client.sendall(bytes(20_000))
     assert int(server.communicate(timeout=HANG_S)[0]) == 40_000
 
@@ -269,8 +269,8 @@ def test_an_option_that_does_not_take_is_an_error(monkeypatch):
     gone = subprocess.Popen(["true"])
     gone.wait()
     with pytest.raises(OSError, match="No such process"):
-        receivers.read_at_once([gone.pid])
+        sockets.read_at_once([gone.pid])
     with Kernel() as ours:
-        monkeypatch.setattr(receivers, "_connections", lambda _pid: iter([ours]))
+        monkeypatch.setattr(sockets, "_connections", lambda _pid: iter([ours]))
         with pytest.raises(ReadBackError, match="TCP_SINK"):
-            receivers.read_at_once([1])
+            sockets.read_at_once([1])

@@ -1,7 +1,7 @@
 """A receiver that the guest's kernel reads (TCP_SINK) against a program that reads at once."""
 
 import outcast
-from outcast.emulation.traffic import receivers
+from outcast.emulation.kernel import sockets
 
 EXPERIMENT = """
 name: sink
@@ -24,7 +24,7 @@ listening.listen()
 inside, _ = listening.accept()
 inside.recv(1)
 if sys.argv[1] == "sink":
-    inside.setsockopt(socket.IPPROTO_TCP, {receivers.TCP_SINK}, 1)
+    inside.setsockopt(socket.IPPROTO_TCP, {sockets.TCP_SINK}, 1)
 reads, room = 0, bytearray(1 << 17)
 while inside.recv_into(room):
     reads += 1

@@ -34,8 +34,7 @@ LATE_NS = 1_000_000
 
 class Programs(Part):
     def __init__(self, run: Context) -> None:
-        super().__init__()
-        self._run = run
+        super().__init__(run)
         self._start_file = run.scratch / "generator.start"
         self._t_start_ns = 0
 

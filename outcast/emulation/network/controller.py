@@ -18,7 +18,7 @@ from controllers.hashing import TCP, UDP, FiveTuple
 from outcast.emulation.commands import SystemCommands, entered, python_module, wait_until
 from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.network.network import Network
-from outcast.emulation.part import Context, Part
+from outcast.emulation.part import Part
 from outcast.errors import DeadlineError, ReadBackError, RunError
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.plan.model import Plan
@@ -40,10 +40,6 @@ class Controller(Part):
     """
 
     target = f"tcp:{ADDRESS}:{PORT}"
-
-    def __init__(self, run: Context) -> None:
-        super().__init__()
-        self._run = run
 
     def prepare(self) -> None:
         plan, folder = self._run.plan, self._run.scratch

@@ -1,4 +1,4 @@
-"""Links that lose packets: what stands between their ends, and how many were lost there.
+"""Links that lose packets, and the switch of the synthetic blackout.
 
 A cable loses packets behind the sender's queue and before the receiver's port. No qdisc of either
 port is there: one at the sender loses packets before they are queued, and captures at the receiver
@@ -17,13 +17,19 @@ own generator decides, which is seeded in the virtual engine too, but not in rea
 `LostPackets` are single packets that a user wants lost (docs/whatif.md). A filter of the receiving
 port's ingress qdisc drops such a packet (tc-u32(8)), because inner ends would change the order of
 events at the sending host. That port's capture leaves the packet out, as if a cable had lost it.
+
+The blackout's switch (blackout_switch.c) stands between a switch port's link and the switch. The
+port keeps its name, its queue and its captures. The switch itself has the inner end of a veth pair
+in the port's place.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import re
+import signal
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -31,17 +37,21 @@ from dataclasses import replace
 from typing import Any
 
 from outcast import netlink
+from outcast.emulation import c_programs
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.kernel.sampling import NetlinkSocket
+from outcast.emulation.part import Context, Part, Record
 from outcast.emulation.queues import netem
-from outcast.errors import CommandError, FeatureMissingError, ReadBackError
+from outcast.errors import CommandError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment
 from outcast.experiment.links import Policer
+from outcast.files import write_text
 from outcast.plan.links import Direction
-from outcast.plan.model import Plan
+from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.records.effective import LossSettings
 from outcast.records.interventions import Lost, LostPacket
+from outcast.records.run_directory import BlackoutRecord
 
 LOSS_HANDLE = 1
 
@@ -256,3 +266,78 @@ def _words(packet: LostPacket) -> str:
         f"src host {packet.src} and dst host {packet.dst} and src port {packet.sport} and "
         f"dst port {packet.dport} and ip[4:2] = {packet.ip_id} and tcp[4:4] = {packet.seq}"
     )
+
+
+BLACKOUT_START_S = 15.0
+BLACKOUT_STOP_S = 10.0
+
+
+class BlackoutSwitch(Part):
+    def __init__(self, run: Context) -> None:
+        super().__init__(run)
+        self._result = run.scratch / "blackout.json"
+        self.record: BlackoutRecord | None = None
+
+    def prepare(self) -> None:
+        run, blackout = self._run, self._run.experiment.blackout
+        if blackout is None:
+            return
+        program = c_programs.provide(c_programs.BLACKOUT, run.scratch, run.commands)
+        seed = random.Random(f"{run.experiment.seed} blackout").getrandbits(64)
+        process = run.commands.spawn(
+            "the blackout's switch",
+            [
+                *(str(program), blackout.at, BLACKOUT_ENDS[0], str(blackout.drops)),
+                *(
+                    str(blackout_on_ns(run.experiment, run.plan)),
+                    str(blackout.off_mean_ns),
+                    str(seed),
+                ),
+                str(self._result),
+            ],
+            stdout=run.scratch / "blackout.out",
+            stderr=run.scratch / "blackout.err",
+        )
+        self.lasting.append(process)
+        process.await_word("ready", f"{process.name} to start", BLACKOUT_START_S)
+
+    def finish(self) -> Record:
+        """Makes it drop no more packets from now on."""
+        self.require_alive()
+        for process in self.lasting:
+            process.popen.send_signal(signal.SIGUSR1)
+        return Record()
+
+    def end(self) -> None:
+        """Writes every ON period into blackout.json. Raises RunError where it lost frames."""
+        blackout = self._run.experiment.blackout
+        if blackout is None:
+            return
+        (process,) = self.lasting
+        if process.end(signal.SIGTERM, BLACKOUT_STOP_S):
+            raise process.failure()
+        text = self._result.read_text(encoding="ascii")
+        result = json.loads(text)
+        if result["lost"]:
+            raise RunError(f"{process.name}: lost {result['lost']} frames on the way")
+        write_text(self._run.directory.blackout, text)
+        self.record = BlackoutRecord(
+            port=blackout.at,
+            packets=result["packets"],
+            dropped=result["dropped"],
+            periods=len(result["periods"]),
+        )
+
+
+def blackout_on_ns(experiment: Experiment, plan: Plan) -> int:
+    """The length of an ON period: the time of `drops` full frames on the link to the port.
+
+    It is 0 where the period counts packets instead.
+    """
+    blackout = experiment.blackout
+    if blackout is None or blackout.by == "packets":
+        return 0
+    port, before = plan.ends[blackout.at]
+    link = plan.links[before, port]
+    wire_bytes = link.framing.wire_bytes(link.frame_bytes)
+    return blackout.drops * wire_bytes * 8 * 10**9 // link.rate_bps

@@ -65,8 +65,7 @@ class _Running:
 
 class UserPrograms(Part):
     def __init__(self, run: Context) -> None:
-        super().__init__()
-        self._run = run
+        super().__init__(run)
         self._scratch = run.scratch / "programs"
         self._start_file = self._scratch / "start"
         self._servers: list[_Running] = []

@@ -90,8 +90,7 @@ class HostNames(Part):
     """
 
     def __init__(self, run: Context) -> None:
-        super().__init__()
-        self._run = run
+        super().__init__(run)
         self._servers: dict[int, socket.socket] = {}
 
     def prepare(self) -> None:

@@ -64,8 +64,8 @@ class Captures(Part):
     """
 
     def __init__(self, run: Context, lost: LostPackets) -> None:
-        super().__init__()
-        self._run, self._lost = run, lost
+        super().__init__(run)
+        self._lost = lost
         self._captures: list[Capture] = []
         self.records: list[CaptureRecord] = []
 

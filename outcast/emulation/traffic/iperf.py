@@ -12,21 +12,23 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from outcast.emulation import c_programs, senders
 from outcast.emulation.commands import Process, SystemCommands, wait_until
+from outcast.emulation.kernel import sockets
 from outcast.emulation.kernel.sockets import SocketSample, listens, sample_sockets
 from outcast.emulation.network import multipath
 from outcast.emulation.network.multipath import Subflows
 from outcast.emulation.part import Context, Part, Record
-from outcast.emulation.traffic import receivers
 from outcast.errors import DeadlineError, ReadBackError, RunError, gist
-from outcast.plan import events, ports
+from outcast.experiment import GroupKind
+from outcast.plan import events, grouping, ports
 from outcast.plan.flows import Flow, families_of
+from outcast.plan.model import Plan
 from outcast.records.effective import Start
 
 SERVER_DEADLINE_S = 60.0
@@ -250,8 +252,8 @@ class Flows(Part):
         return t_start_ns, start, warnings
 
     def start(self, t_start_ns: int) -> None:
-        """Lets the kernel read what comes to the servers (see receivers.read_at_once)."""
-        receivers.read_at_once(server.popen.pid for server in self.lasting)
+        """Lets the kernel read what comes to the servers (see sockets.read_at_once)."""
+        sockets.read_at_once(server.popen.pid for server in self.lasting)
         self._over_ns = t_start_ns + self.duration_ns
 
     def running(self) -> list[str]:
@@ -396,3 +398,43 @@ def client_bytes(text: str) -> int | None:
     """The bytes that iperf's client handed to its kernel, from the last line of its report."""
     matches = re.findall(r"^\[ *[0-9]+\] .*? sec +([0-9.]+) Bytes", text, re.MULTILINE)
     return int(float(matches[-1])) if matches else None
+
+
+class Goodput:
+    """Reports each class's mean goodput since its last report, and each group's by `group_by`."""
+
+    def __init__(self, plan: Plan, group_by: GroupKind | None, netns: Callable[[str], int]) -> None:
+        self._plan, self._netns = plan, netns
+        self._kind = grouping.chosen(group_by, plan.groups)
+        self._received: dict[int, tuple[float, int]] = {}
+
+    def event(self, t_s: float, subflows: Subflows) -> dict[str, Any]:
+        """The event `goodput` of `outcast.emulation.__main__`; rates in bit/s."""
+        by_port = {
+            sample.peer_port: sample.bytes_received
+            for host in sorted({flow.dst for flow in self._plan.flows})
+            for sample in sample_sockets(self._netns(host), families_of(self._plan.flows))
+        }
+        rates_bps: dict[int, float] = {}
+        for flow in self._plan.flows:
+            last_t_s, last_bytes = self._received.get(flow.sport, (0.0, 0))
+            now_bytes = by_port.get(flow.sport, last_bytes) + sum(
+                by_port.get(sport, 0) for sport, *_ in subflows.get(flow.flow, ())
+            )
+            if t_s > last_t_s:
+                rates_bps[flow.flow] = (now_bytes - last_bytes) * 8 / (t_s - last_t_s)
+            self._received[flow.sport] = (t_s, now_bytes)
+        classes = self._means("hops", rates_bps)
+        event = {"event": "goodput", "t_s": round(t_s, 3), "classes": classes}
+        if self._kind != "hops":
+            event["groups"] = self._means(self._kind, rates_bps)
+        return event
+
+    def _means(self, kind: GroupKind, rates_bps: Mapping[int, float]) -> dict[str, int]:
+        means = {}
+        for label, flows in self._plan.groups[kind].items():
+            mine = [rates_bps[flow.flow] for flow in flows if flow.flow in rates_bps]
+            if mine:
+                key = label.removesuffix("-hop") if kind == "hops" else label
+                means[key] = round(sum(mine) / len(mine))
+        return means

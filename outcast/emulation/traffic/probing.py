@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from outcast.emulation import c_programs
-from outcast.emulation.part import Context, Part, Record, as_record
+from outcast.emulation.part import Part, Record, as_record
 from outcast.experiment import Experiment
 from outcast.plan.hints import longest_way_ns
 from outcast.plan.model import Plan
@@ -21,10 +21,6 @@ LONGEST_DRAIN_NS = 30 * 10**9
 
 
 class Probes(Part):
-    def __init__(self, run: Context) -> None:
-        super().__init__()
-        self._run = run
-
     def prepare(self) -> None:
         run, plan, logs = self._run, self._run.plan, self._run.directory.flows
         program = str(c_programs.provide(c_programs.PROBE, run.scratch, run.commands))
