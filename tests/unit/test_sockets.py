@@ -10,7 +10,7 @@ import pytest
 from outcast import netlink
 from outcast.emulation.kernel import sockets
 from outcast.emulation.traffic import iperf
-from outcast.errors import ReadBackError
+from outcast.errors import ReadBackError, RunError
 from tests.flows import FLOW, RECEIVER, SAMPLE, wants
 
 _INFO, _CONTROL, _ULP = 2, 4, 19
@@ -96,7 +96,7 @@ def test_the_kernel_is_asked():
 
 def test_what_the_kernel_refuses_is_an_error(monkeypatch):
     monkeypatch.setattr(sockets, "SOCK_DIAG_BY_FAMILY", 999)
-    with pytest.raises(OSError, match="Invalid argument"):
+    with pytest.raises(RunError, match="Invalid argument"):
         sockets.sample_sockets(None)
 
 

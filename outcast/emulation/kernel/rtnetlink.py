@@ -97,10 +97,10 @@ def packed(address: str) -> bytes:
 
 
 class Kernel:
-    """A socket of rtnetlink(7) in the network namespace of the thread that opened it."""
+    """A netlink(7) socket in the network namespace of the thread that opened it."""
 
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    def __init__(self, protocol: int = socket.NETLINK_ROUTE) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
         self._socket.settimeout(ANSWER_DEADLINE_S)
         self._sequence = 0
 
@@ -118,9 +118,7 @@ class Kernel:
 
         Where one is refused, those before it are done, and some that come after may be.
 
-        Raises:
-            DeadlineError: the kernel gives no answer.
-            RunError: the kernel refuses one.
+        Raises DeadlineError or RunError: the kernel gives no answer, or refuses.
         """
         for first in range(0, len(requests), _REQUESTS_AT_ONCE):
             together = requests[first : first + _REQUESTS_AT_ONCE]
@@ -145,19 +143,14 @@ class Kernel:
                 raise RunError(f"{request.what}: {os.strerror(refused[number])}")
 
     def _numbers(self, count: int) -> range:
-        """The sequence numbers of the next messages. No other message of this socket has them."""
         numbers = range(self._sequence + 1, self._sequence + 1 + count)
         self._sequence += count
         return numbers
 
-    def _dump(self, what: str, kind: int, body: bytes) -> list[netlink.Answer]:
+    def dump(self, what: str, kind: int, body: bytes) -> list[netlink.Answer]:
         """The messages of a dump: all that the kernel has of a kind.
 
-        It is read again where it changed meanwhile.
-
-        Raises:
-            DeadlineError: the kernel gives no answer.
-            RunError: the kernel refused, or its answer changes all the time.
+        It is read again where it changed meanwhile. Raises as `do`.
         """
         for _ in range(_MOST_DUMPS):
             numbers = self._numbers(1)
@@ -192,7 +185,7 @@ class Kernel:
             raise RunError(f"{what}: {error.strerror}") from None
 
     def _receive(self, what: str, numbers: range) -> list[netlink.Answer]:
-        """The next answers. Those to other requests, which an error cut short, are left out."""
+        """The next answers, without those to other requests, which an error cut short."""
         # The kernel sends at most 32 KiB at once (netlink_recvmsg in af_netlink.c).
         try:
             received = self._socket.recv(_RECEIVE_BYTES)
@@ -205,8 +198,8 @@ class Kernel:
     def _listed(
         self, what: str, kind: int, header: struct.Struct, *values: int
     ) -> Iterator[tuple[tuple[int, ...], dict[int, bytes]]]:
-        """The header and the attributes of all that the kernel has of a kind. Raises RunError."""
-        for answer in self._dump(what, kind, header.pack(*values)):
+        """The header and the attributes of each message of a dump."""
+        for answer in self.dump(what, kind, header.pack(*values)):
             parts = dict(netlink.attributes(answer.body[header.size :]))
             yield header.unpack_from(answer.body), parts
 
@@ -214,7 +207,6 @@ class Kernel:
         return self._listed("interfaces", netlink.RTM_GETLINK, LINK_MESSAGE, *[0] * 5)
 
     def mtus(self) -> dict[str, int]:
-        """The MTU of each interface by its name. Raises RunError."""
         mtus = {}
         for _, parts in self._interfaces():
             name = parts[IFLA_IFNAME].rstrip(b"\0").decode()
@@ -222,12 +214,7 @@ class Kernel:
         return mtus
 
     def keep_segments_apart(self, interface: int) -> None:
-        """Makes an interface's host hand over each segment alone, in no unit of several.
-
-        Raises:
-            RunError: the kernel refused.
-            ReadBackError: the kernel shows another value.
-        """
+        """Makes an interface's host hand over each segment alone, in no unit of several."""
         body = LINK_MESSAGE.pack(0, 0, interface, 0, 0)
         body += netlink.encode_number(_IFLA_GSO_MAX_SEGS, 1)
         self.do([Request(f"interface {interface}: gso_max_segs", netlink.RTM_NEWLINK, 0, body)])
@@ -237,12 +224,12 @@ class Kernel:
             raise ReadBackError(parts[IFLA_IFNAME].rstrip(b"\0").decode(), "gso_max_segs", 1, limit)
 
     def are_up(self) -> bool:
-        """Whether every interface is up and ready (RFC 2863), lo aside. Raises RunError."""
+        """Whether every interface is up and ready (RFC 2863), lo aside."""
         ready = (_OPERATIONAL, _UNKNOWN)
         return all(parts.get(_IFLA_OPERSTATE) in ready for _, parts in self._interfaces())
 
     def rules(self) -> dict[str, int]:
-        """The table of routes for each IPv4 address that has a rule. Raises RunError."""
+        """The table of routes for each IPv4 address that has a rule."""
         tables = {}
         for _, parts in self._listed("rules", _RTM_GETRULE, RULE, socket.AF_INET, 0, 0, 0, 0):
             if FRA_SRC in parts:
@@ -259,7 +246,7 @@ class Kernel:
             yield header[1], header[4], parts
 
     def gateways(self, family: socket.AddressFamily) -> dict[tuple[str, int, int], str]:
-        """The gateway of each route that has one, by network, bits and table. Raises RunError."""
+        """The gateway of each route that has one, by network, bits and table."""
         gateways = {}
         for length, table, parts in self._routes(family):
             if RTA_GATEWAY in parts and RTA_DST in parts:
@@ -270,7 +257,6 @@ class Kernel:
     def route_metrics(
         self, network: str, prefix_length: int, table: int = TABLE_MAIN
     ) -> list[dict[str, int]]:
-        """The METRICS of each route to a network in a table. Raises RunError."""
         metrics = []
         for length, shown_in, parts in self._routes(family_of(network), table):
             there = (length, shown_in, parts.get(RTA_DST))
@@ -282,7 +268,6 @@ class Kernel:
     def neighbours(
         self, interface: int, family: socket.AddressFamily = socket.AF_INET
     ) -> dict[str, str]:
-        """The MAC address of each address that an interface knows. Raises RunError."""
         request = (netlink.RTM_GETNEIGH, NEIGHBOUR_MESSAGE, family, interface, 0, 0, 0)
         macs = {}
         for (_, index, *_), parts in self._listed("ARP entries", *request):
@@ -291,7 +276,7 @@ class Kernel:
         return macs
 
     def counters(self) -> dict[int, dict[str, int]]:
-        """COUNTERS of interfaces by their index, as ip-link(8) shows them. Raises RunError."""
+        """COUNTERS of interfaces by their index, as ip-link(8) shows them."""
         what, mask = "counters of interfaces", 1 << (_IFLA_STATS_LINK_64 - 1)
         counted = {}
         listed = self._listed(what, netlink.RTM_GETSTATS, _STATS_MESSAGE, 0, 0, mask)
@@ -306,9 +291,7 @@ class Kernel:
     def queues(self, interfaces: Collection[int]) -> dict[int, list[Any]]:
         """pyroute2's messages of the qdiscs, and of the classes of htb, by interface.
 
-        The kernel always sends all qdiscs, but to decode a message takes longer.
-
-        Raises RunError: the kernel refused.
+        The kernel sends the qdiscs of all interfaces; to decode a message takes longer.
         """
         dumps: dict[int, list[Any]] = {}
         for answer in self._qdiscs(interfaces):
@@ -317,26 +300,19 @@ class Kernel:
         for index, messages in dumps.items():
             if any(message.get_attr("TCA_KIND") == "htb" for message in messages):
                 body = netlink.traffic_control(index, 0)
-                classes = self._dump("classes", netlink.RTM_GETTCLASS, body)
+                classes = self.dump("classes", netlink.RTM_GETTCLASS, body)
                 messages += [decoded(answer.whole) for answer in classes]
         return dumps
 
     def statistics(self, interfaces: Collection[int]) -> dict[int, list[Shown]]:
-        """What the qdiscs of these interfaces have counted, in a tenth of the time of `queues`.
-
-        Raises RunError: the kernel refused, or its answer cannot be read.
-        """
+        """What the qdiscs of these interfaces have counted, in a tenth of the time of `queues`."""
         counts: dict[int, list[Shown]] = {}
         for answer in self._qdiscs(interfaces):
-            try:
-                message = read_message(answer.whole)
-            except (struct.error, ValueError) as error:
-                raise RunError(f"statistics of qdiscs: {error or 'cut off'}") from None
-            counts.setdefault(_interface(answer), []).append(message)
+            counts.setdefault(_interface(answer), []).append(read_message(answer.whole))
         return counts
 
     def _qdiscs(self, interfaces: Collection[int]) -> list[netlink.Answer]:
-        qdiscs = self._dump("qdiscs", netlink.RTM_GETQDISC, netlink.traffic_control(0, 0))
+        qdiscs = self.dump("qdiscs", netlink.RTM_GETQDISC, netlink.traffic_control(0, 0))
         return [answer for answer in qdiscs if _interface(answer) in interfaces]
 
 
@@ -445,7 +421,7 @@ def replace_route(
 ) -> Request:
     """The route to the network of an interface, in place of the one that the kernel made.
 
-    `gateway` is the router that packets go to, if the network is another one than the interface's.
+    `gateway` is the router towards another network than the interface's.
     """
     made_by = (_PROTOCOL_KERNEL, _SCOPE_LINK) if gateway is None else (_PROTOCOL_STATIC, 0)
     body = ROUTE_MESSAGE.pack(
@@ -464,7 +440,7 @@ def replace_route(
 
 
 def add_rule(address: str, table: int) -> Request:
-    """What an IPv4 address sends goes by a table of routes of its own (ip-rule(8))."""
+    """Packets from an IPv4 address go by a table of routes of their own (ip-rule(8))."""
     body = RULE.pack(socket.AF_INET, 0, 32, _TO_TABLE, 0)
     body += netlink.encode(FRA_SRC, packed(address))
     body += netlink.encode_number(_FRA_PRIORITY, _RULE_PRIORITY)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from outcast import netlink
 from outcast.emulation import senders
 from outcast.emulation.commands import entered
+from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.network import transport
 from outcast.errors import ReadBackError
 from outcast.plan.flows import Flow, families_of
@@ -40,7 +41,6 @@ _CONNECTIONS = 0xFFE & ~(1 << _TIME_WAIT | 1 << _SYN_RECEIVED | 1 << _CLOSED | 1
 """The states that ss(8) shows by default."""
 _UDP_UNCONNECTED, _TCP_LISTEN = "07", "0A"
 """The same as the tables of proc(5) have them."""
-_ANSWER_BYTES = 32 * 1024
 _SACK, _ECN = 2, 8
 """TCPI_OPT_SACK and TCPI_OPT_ECN (linux/tcp.h)."""
 _UNLIMITED = 2**64 - 1
@@ -169,22 +169,11 @@ def inet_diag_request(
 
 def _dump(
     netns: int | None, extensions: int, states: int, family: socket.AddressFamily
-) -> Iterator[bytes]:
+) -> list[bytes]:
     """Every socket in one of the states: struct inet_diag_msg and its attributes."""
     body = inet_diag_request(extensions, states, family=family)
-    with entered(netns):
-        connection = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG)
-    with connection:
-        flags = netlink.REQUEST | netlink.DUMP
-        connection.send(netlink.message(SOCK_DIAG_BY_FAMILY, flags, 1, body))
-        while True:
-            # The kernel has answered when `send` or the `recv` before returns.
-            for answer in netlink.messages(connection.recv(_ANSWER_BYTES, socket.MSG_DONTWAIT)):
-                if answer.kind == netlink.DONE:
-                    return
-                if number := netlink.refusal(answer.whole):
-                    raise OSError(number, os.strerror(number))
-                yield answer.body
+    with entered(netns), rtnetlink.Kernel(NETLINK_SOCK_DIAG) as kernel:
+        return [answer.body for answer in kernel.dump("sockets", SOCK_DIAG_BY_FAMILY, body)]
 
 
 def _ports(message: bytes) -> tuple[int, int]:

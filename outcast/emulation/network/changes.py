@@ -55,12 +55,7 @@ class NetlinkKernel:
             self._places[port] = (self._sockets[namespace], index)
 
     def apply(self, change: Change) -> int:
-        """Makes a change; returns the value that the kernel then shows.
-
-        Raises:
-            ReadBackError: the kernel shows something else than was requested.
-            RunError: the kernel refused.
-        """
+        """Makes a change; returns the value that the kernel then shows."""
         netlink_socket, index = self._places[change.port]
         try:
             if change.what == "up":
@@ -80,7 +75,7 @@ class NetlinkKernel:
         return int(effective[change.what]) - added_ns
 
     def set_rate(self, port: PortQueue) -> int:
-        """Gives a port with an htb class its rate. Returns and raises as `apply`."""
+        """Gives a port with an htb class its rate. Returns as `apply`."""
         netlink_socket, index = self._places[port.port]
         request = reconfigure.rate_request(index, port, echo=True)
         try:

@@ -34,10 +34,7 @@ PROBES_A_WAY = 20
 
 
 class Controller(Part):
-    """The Ryu (or os-ken) application as a program beside the run.
-
-    `target` is the address that switches connect to, in the form of ovs-vsctl(8).
-    """
+    """The Ryu (or os-ken) application; switches connect to `target`, as in ovs-vsctl(8)."""
 
     target = f"tcp:{ADDRESS}:{PORT}"
 
@@ -78,13 +75,8 @@ class Controller(Part):
 
     def await_ready(self) -> str:
         """Waits until every switch has confirmed its entries. Returns the framework's name."""
-        wait_until(
-            self._is_ready,
-            "barrier replies from all switches",
-            READY_DEADLINE_S,
-            pause_s=0.05,
-            detail=self._missing,
-        )
+        what = "barrier replies from all switches"
+        wait_until(self._is_ready, what, READY_DEADLINE_S, pause_s=0.05, detail=self._missing)
         listening = next(event for event in self._events() if event["event"] == "listening")
         return str(listening["framework"])
 
@@ -97,11 +89,9 @@ class Controller(Part):
 def verify_tables(
     plan: Plan, dump_flows: Callable[[Sequence[str]], Iterable[str]], commands: SystemCommands
 ) -> dict[str, frozenset[entries.Entry]]:
-    """The entries of each switch, which are the planned ones, as are the groups.
+    """The entries of each switch, after a check that they and the groups are the planned ones.
 
     `dump_flows` gives each switch's entries, as `ovs-appctl bridge/dump-flows` prints them.
-
-    Raises ReadBackError: a switch holds others; the error names the first one.
     """
     tables = {}
     groups = entries.planned_groups(plan.graph, plan.routes)
@@ -214,12 +204,7 @@ class Probes:
         self._open.close()
 
     def verify(self, packet: FiveTuple, *ways: Sequence[str]) -> int | None:
-        """Sends a probe, as large as all its ways take; returns its size unless MTUs are usual.
-
-        Raises:
-            DeadlineError: it does not arrive.
-            ReadBackError: another packet arrives.
-        """
+        """Sends a probe, as large as all its ways take; returns its size unless MTUs are usual."""
         src, dst = self._plan.host_of[packet.src], self._plan.host_of[packet.dst]
         size_bytes = None if self._has_usual_mtus else min(map(self._plan.smallest_mtu_bytes, ways))
         try:

@@ -48,10 +48,7 @@ def require(routing: RoutingKind, why: str = "") -> None:
 
 
 def create_bridges(plan: Plan, commands: SystemCommands) -> None:
-    """Makes a bridge for each switch, with the switch's ports; it forwards nothing yet.
-
-    Raises FeatureMissingError: the kernel has no bridge.
-    """
+    """Makes a bridge for each switch, with the switch's ports; it forwards nothing yet."""
     lines = []
     for switch in plan.switches:
         bridge = bridge_name(switch)
@@ -76,10 +73,7 @@ def create_bridges(plan: Plan, commands: SystemCommands) -> None:
 
 
 def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: SystemCommands) -> None:
-    """Puts the entries of the switches' flow tables into their bridges, and reads them back.
-
-    Raises ReadBackError: a port's addresses or settings differ; the error names the first one.
-    """
+    """Puts the entries of the switches' flow tables into their bridges, and reads them back."""
     macs_by_port: dict[str, set[str]] = {
         port: set() for switch in plan.switches for port in _ports(plan, switch)
     }

@@ -39,10 +39,6 @@ def configure(
     """Sets up all hosts, and the offloads of switches' `interfaces`. Returns what is in effect.
 
     `base` has TCP's settings of hosts for which no group of flows has others.
-
-    Raises:
-        FeatureMissingError: IPv6 is requested, and the kernel has none.
-        ReadBackError: the kernel shows another setting than requested.
     """
     route_min_rto_ms: dict[str, int] = {}
     route_metrics: dict[str, dict[str, int]] = {}
@@ -235,10 +231,7 @@ def _tick_ms() -> str:
 
 
 def set_families(node: str, ports: Collection[str], families: Collection[Family]) -> None:
-    """Switches IPv6 on at the interfaces of a host or router, or off.
-
-    Raises FeatureMissingError: it is requested, and the kernel has none.
-    """
+    """Switches IPv6 on at the interfaces of a host or router, or off."""
     if "ipv6" not in families:
         disable_ipv6(node)
         return
@@ -283,10 +276,7 @@ def _gateways_of(plan: Plan, node: str) -> dict[str, str]:
 
 
 def configure_router(plan: Plan, router: str, netns: int | None) -> None:
-    """Gives a router addresses, neighbours and routes, and makes it forward.
-
-    Raises ReadBackError: the kernel shows something else than requested.
-    """
+    """Gives a router addresses, neighbours and routes, and makes it forward."""
     ports = {plan.port(router, node): (router, node) for node in plan.graph.adj[router]}
     known = _gateways_of(plan, router)
     for host in plan.subnets.hosts(router):

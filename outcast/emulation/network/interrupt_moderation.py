@@ -156,10 +156,7 @@ def missing(what: str) -> FeatureMissingError:
 def hold_back(kernel: IPRoute, interface: str, interrupts: Span, name: str = IFB_OF_HOST) -> None:
     """Makes what arrives at an interface of the present namespace come in batches.
 
-    Raises:
-        FeatureMissingError: the kernel lacks a part of it.
-        ReadBackError: the kernel shows something else than requested.
-        RunError: the kernel refused.
+    Raises FeatureMissingError: the kernel lacks a part of it.
     """
     (index,) = kernel.link_lookup(ifname=interface)
     try:
@@ -184,10 +181,7 @@ def hold_back(kernel: IPRoute, interface: str, interrupts: Span, name: str = IFB
 def install_card(
     kernel: IPRoute, interface: str, per_second: int, *, address: str, mtu_bytes: int
 ) -> None:
-    """Makes what arrives come as from a card that counts from its last interrupt.
-
-    Raises as `hold_back`.
-    """
+    """Makes what arrives come as from a card that counts from its last interrupt."""
     waiting, behind = CARD_ENDS
     # IP takes only what is addressed to the interface that it came from.
     peer = {"ifname": behind, "address": address, "mtu": mtu_bytes}

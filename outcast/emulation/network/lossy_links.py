@@ -67,10 +67,7 @@ def policer_index(wire: str) -> int:
 
 
 def connect(plan: Plan, commands: SystemCommands) -> None:
-    """Makes each inner end send what arrives at the other one.
-
-    Raises FeatureMissingError: the kernel cannot redirect packets.
-    """
+    """Makes each inner end send what arrives at the other one."""
     lines = []
     for wire in plan.wires.values():
         for node, neighbour in (wire.nodes, wire.nodes[::-1]):
@@ -109,12 +106,7 @@ def _read_policer(plan: Plan, direction: Direction, policer: Policer) -> dict[st
 
 
 def start_losing(experiment: Experiment, plan: Plan) -> tuple[LossSettings, ...]:
-    """Makes every link lose its share of packets from now on; returns what is in effect.
-
-    Raises:
-        ReadBackError: the kernel shows another setting than requested.
-        RunError: the kernel refused.
-    """
+    """Makes every link lose its share of packets from now on; returns what is in effect."""
     settings = []
     for direction, loss in losses(experiment, plan).items():
         name = plan.wires[frozenset(direction)].facing(direction[1])

@@ -46,8 +46,6 @@ def configure(
 
     `interfaces` has the address of each of a host's further interfaces, by the interface's name.
     Returns how many subflows a connection of each host can have.
-
-    Raises ReadBackError: the kernel shows other limits or ports.
     """
     further: dict[str, int] = {}
     receivers: dict[str, tuple[str, int]] = {}

@@ -88,8 +88,6 @@ class _Place(NamedTuple):
 class Network:
     """The emulated network of one run, in the present network namespace.
 
-    When the block ends, its hosts' namespaces are closed.
-
     Attributes:
         net: the Mininet object: `net["h1"]`, `net.hosts`, `net.links`.
         places: the switches' namespace, and that of each router.
@@ -123,10 +121,7 @@ class Network:
         self.close()
 
     def build(self) -> HostSettings:
-        """Makes namespaces, links, addresses and TCP's settings; returns what is in effect.
-
-        Raises ReadBackError: the kernel shows another setting than requested.
-        """
+        """Makes namespaces, links, addresses and TCP's settings; returns what is in effect."""
         self.net.buildFromTopo(self._topo)
         for host in self.plan.hosts:
             if (machine := self.plan.machine(host)) != host:
@@ -224,8 +219,6 @@ class Network:
         A veth pair leaves a packet to the core that its sender runs on. When that core changes,
         packets overtake one another within a link by microseconds, which no cable allows. Receive
         packet steering puts them into one queue (Documentation/networking/scaling.rst).
-
-        Raises ReadBackError: the kernel does not show the setting.
         """
         folder.mkdir()
         places: list[tuple[int | None, list[str]]] = [(None, self._interfaces())]
@@ -342,7 +335,7 @@ def _lost(messages: Sequence[Any], counted: Mapping[str, int]) -> dict[Cause, in
 
 
 def _core_mask(core: int) -> str:
-    """A core's bitmap in the form that the kernel takes: words of 32 bits, the highest first."""
+    """A core's bitmap: words of 32 bits, the highest first."""
     words = ["00000000"] * (core // 32 + 1)
     words[0] = f"{1 << core % 32:08x}"
     return ",".join(words)

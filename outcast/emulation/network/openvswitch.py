@@ -112,8 +112,6 @@ class OpenVSwitch(Part):
 
         These are requests in JSON-RPC at ovs-vswitchd's control socket (ovs-appctl(8)). All go by
         one connection, because for each connection ovs-vswitchd looks at every bridge and port.
-
-        Raises RunError: ovs-vswitchd refused, or gave no answer in time.
         """
         path = next(self._folder.glob("ovs-vswitchd.*.ctl"), None)
         if path is None:
@@ -139,10 +137,7 @@ class OpenVSwitch(Part):
 
 
 def create_switches(plan: Plan, datapath: str, controller: str, commands: SystemCommands) -> None:
-    """Makes all bridges with ports and controllers in one transaction, and reads the ports back.
-
-    Raises ReadBackError: a port has another number than requested.
-    """
+    """Makes all bridges with ports and controllers in one transaction, and reads the ports back."""
     argv = list(VSCTL)
     for switch in plan.switches:
         argv += ["--", "add-br", switch]

@@ -88,9 +88,9 @@ def check_route(host: str, requested: Mapping[str, int], read_back: Mapping[str,
 def require_rack(transport: Transport, release: str) -> None:
     """Raises FeatureMissingError where RACK is to be off and a kernel always has it.
 
-    From Linux 6.17 on the kernel takes the sysctl and ignores it (net/ipv4/tcp_input.c: nothing
-    reads TCP_RACK_LOSS_DETECTION; commit 1c120191dcec, "tcp: remove obsolete and unused RFC3517/
-    RFC6675 loss recovery code"). So it would show the value that was requested.
+    From Linux 6.17 on the kernel takes the sysctl, shows its value, and ignores it: nothing reads
+    TCP_RACK_LOSS_DETECTION (commit 1c120191dcec, "tcp: remove obsolete and unused RFC3517/RFC6675
+    loss recovery code").
     """
     version = re.match(r"([0-9]+)\.([0-9]+)", release)
     if transport.rack is False and version and (int(version[1]), int(version[2])) >= (6, 17):
@@ -185,9 +185,7 @@ def allow_congestion_control(name: str, path: Path = ALLOWED_CONGESTION_CONTROLS
     (net/ipv4/tcp_cong.c, tcp_set_default_congestion_control). The list belongs to the machine, so
     the caller restores it.
 
-    Raises:
-        FeatureMissingError: neither the kernel nor a module of the run's has it.
-        ReadBackError: the kernel does not take the name.
+    Raises FeatureMissingError: neither the kernel nor a module of the run has it.
     """
     names = path.read_text().split()
     try:
@@ -209,10 +207,7 @@ def allow_congestion_control(name: str, path: Path = ALLOWED_CONGESTION_CONTROLS
 def configure_offloads(interface: str, *, on: bool) -> None:
     """Switches all offloads of an interface on or off, as ethtool(8) does, and reads them back.
 
-    It starts no program, because each of two hundred interfaces would need two. See SIOCETHTOOL in
-    linux/ethtool.h.
-
-    Raises ReadBackError: the kernel refused, or shows something else.
+    It starts no program, because each of two hundred interfaces would need two (linux/ethtool.h).
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for name, (_, command) in _ETHTOOL_COMMANDS.items():
@@ -241,7 +236,7 @@ def _ethtool(control: socket.socket, interface: str, name: str, command: int, va
 
 
 def kernel_hz(release: str | None = None) -> int | None:
-    """The kernel's tick rate (CONFIG_HZ), or None if the kernel does not show it."""
+    """CONFIG_HZ, or None if the kernel does not show it."""
     release = release or os.uname().release
     for path in (Path("/proc/config.gz"), Path(f"/boot/config-{release}")):
         try:

@@ -43,8 +43,8 @@ class Loss:
 
     Attributes:
         share: of the packets that are lost, from 0 to 1.
-        seed: of netem's own generator. Linux has it since 6.6; older kernels ignore it.
-        bursts: losses in a row, in the place of `share`.
+        seed: of netem's own generator. Kernels before Linux 6.6 ignore it.
+        bursts: losses in a row, in place of `share`.
     """
 
     share: float
@@ -80,9 +80,9 @@ class Loss:
 def table(distribution: str) -> bytes:
     """The quantiles of a distribution with the scale 1, in netem's units (tabledist).
 
-    As in iproute2's tables (netem/*.c there): the normal distribution; 4/3 of Pareto's with the
-    exponent 3, moved so that its mean is 0; and a quarter of the one with three quarters of the
-    other. Pareto's ends at 4.
+    They are those of iproute2's tables (netem/*.c there): the normal distribution; 4/3 of Pareto's
+    with the exponent 3, moved to a mean of 0 and cut at 4; and a quarter of the first with three
+    quarters of the second.
     """
     # Imported here, because runs without such delays do not need it.
     from statistics import NormalDist
@@ -157,7 +157,6 @@ def options(
     """TCA_OPTIONS of a netem. With `in_order` no packet overtakes another.
 
     Each packet waits for `delay_ns`, which varies by up to `jitter_ns`, up or down, uniformly.
-    `seed` is of netem's own generator.
 
     With `slot`, packets leave in batches: the first one that finds no slot begins one, and all that
     have come leave at its end. The kernel's own generator draws a slot's length.

@@ -37,7 +37,7 @@ Filter = tuple[int, int | None]
 
 
 def read_back(port_queue: PortQueue, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The settings in effect by name, from a netlink dump of the port's qdiscs and classes.
+    """The settings in effect by name.
 
     The messages are pyroute2's of RTM_GETQDISC for this port, and of RTM_GETTCLASS for htb.
 
@@ -86,13 +86,11 @@ class _PortDump:
         }
 
     def check(self, setting: str, requested: object, actual: object) -> None:
-        """Notes a setting. Raises ReadBackError where it is another than was requested."""
         self.effective[setting] = actual
         if actual != requested:
             raise ReadBackError(self.port, setting, requested, actual)
 
     def options(self, handle: int, kind: str) -> Any:
-        """A qdisc's TCA_OPTIONS. Raises ReadBackError where it is of another kind."""
         message = self.qdiscs.get(handle)
         self.check(f"qdisc {handle}:", kind, message and message.get_attr("TCA_KIND"))
         assert message is not None
@@ -153,10 +151,7 @@ def _check_shaper(dump: _PortDump, port_queue: PortQueue) -> None:
 
 
 def read_classes(port_queue: PortQueue) -> dict[str, Any]:
-    """The settings in effect of a port's classes by name; empty where its queue has none.
-
-    Raises ReadBackError: the kernel shows something else than was requested.
-    """
+    """The settings in effect of a port's classes by name; empty where its queue has none."""
     queue, port = port_queue.queue, port_queue.port
     effective: dict[str, Any] = {}
     if not isinstance(queue, HasClasses):

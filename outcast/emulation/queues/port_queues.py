@@ -32,11 +32,9 @@ UNBOUNDED = (
 
 
 def configure(network: Network) -> QueueSettings:
-    """Sets up every port's qdiscs, those that need tc(8) by a batch for all of a namespace.
+    """Sets up every port's qdiscs, and reads them back.
 
     Call it after `create_switches`: Open vSwitch clears the qdiscs of the ports that it adds.
-
-    Raises ReadBackError: the kernel shows another setting than requested.
     """
     experiment, plan = network.experiment, network.plan
     requested = [ports.switch_queue(experiment, plan, port) for port in plan.switch_ports()]
@@ -110,7 +108,7 @@ def _set_up_host(request: ports.PortQueue, network: Network) -> ports.PortQueue:
 
 
 def _hold_back_arrivals(network: Network, host: str, port: str) -> int | None:
-    """Sets up when a host gets what arrived, in its namespace.
+    """Sets up the interrupts of a host's card, in the host's namespace.
 
     Returns the most interrupts in a second of a card that counts from its last one, else None.
     """
@@ -138,17 +136,13 @@ def _hold_back_arrivals(network: Network, host: str, port: str) -> int | None:
 
 
 def set_red_idle(run_queues: Sequence[Queue], parameter: Path = RED_IDLE) -> list[str]:
-    """Sets whether RED notices behind a shaper that its queue ran empty.
+    """Sets whether RED notices behind a shaper that its queue ran empty; warns where it cannot.
 
     RED's average falls while the queue is empty (RFC 2309; Floyd and Jacobson 1993, section 4).
-    Linux's red notes the time only when a dequeue finds no packet. A shaper above it
-    never dequeues then. So behind tbf and htb the average falls by arrivals alone, and RED may
-    drop nearly all on an idle link. The guest's kernel notes the time when the last packet leaves
-    (patch 0016), unless it is set to do as Linux does.
-
-    Returns warnings where it cannot be set.
-
-    Raises ReadBackError: the kernel shows another value than was set.
+    Linux's red notes the time only when a dequeue finds no packet, and a shaper above it never
+    dequeues then. So behind tbf and htb the average falls by arrivals alone, and RED may drop
+    nearly all on an idle link. The guest's kernel notes the time when the last packet leaves (patch
+    0016), unless it is set to do as Linux does.
     """
     wanted = {ports.red_idle(queue) for queue in run_queues} - {None}
     if not wanted:

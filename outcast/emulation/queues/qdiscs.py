@@ -66,12 +66,10 @@ def frame_time_warnings(parameter: Path = FRAME_TIME) -> list[str]:
 
 
 def set_delay(port_queue: PortQueue) -> None:
-    """Gives the port its link's delay and its sender's time, if it has them. Raises RunError.
+    """Gives the port its link's delay and its sender's time, if it has them.
 
     A sender's time comes after the delay. The delay is constant at a host, so packets leave as they
     would in the other order.
-
-    Raises FeatureMissingError: it has a cable, and this kernel has none.
     """
     port, place = port_queue.port, netlink.ROOT
     if port_queue.has_cable:
@@ -94,7 +92,7 @@ def set_delay(port_queue: PortQueue) -> None:
 
 
 def set_shaper(port_queue: PortQueue) -> None:
-    """Gives the port its tbf, below the delay of `set_delay`. Raises RunError.
+    """Gives the port its tbf, below the delay of `set_delay`.
 
     tc(8) can set it up too, but a program for each host is most of the set-up in the guest.
     """
@@ -171,7 +169,7 @@ def commands(port_queue: PortQueue) -> list[str]:
 
 
 def set_by_netlink(port_queue: PortQueue) -> None:
-    """Sets up the qdiscs that tc(8) cannot, below those of `commands`. Raises RunError."""
+    """Sets up the qdiscs that tc(8) cannot, below those of `commands`."""
     for major, parent, qdisc in below_the_shaper(port_queue.queue):
         if isinstance(qdisc.options, bytes):
             rtnetlink.replace_qdisc(
