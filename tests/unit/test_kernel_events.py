@@ -129,13 +129,13 @@ def test_a_setting_that_the_kernel_did_not_take_stops_the_run(kernel, directory,
     """What is written into /dev/null is not there when it is read back."""
     (kernel.tracefs / file).unlink()
     (kernel.tracefs / file).symlink_to("/dev/null")
-    with pytest.raises(RunError, match=rf"tracing/{file}: asked for \w+, but the kernel has "):
+    with pytest.raises(RunError, match=rf"tracefs: {file}: requested \w+, the kernel shows "):
         record(kernel, directory)
 
 
 def test_an_event_that_stays_off_stops_the_run(kernel, directory):
     (kernel.tracefs / "events/tcp/tcp_probe/enable").write_text("0\n")
-    with pytest.raises(RunError, match="tcp_probe/enable: asked for 1, but the kernel has 0"):
+    with pytest.raises(RunError, match="tcp_probe/enable: requested 1, the kernel shows 0"):
         record(kernel, directory, EVENT)
 
 

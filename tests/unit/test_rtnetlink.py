@@ -200,6 +200,28 @@ def test_mtus_are_told_by_name(monkeypatch):
     assert kernel.mtus() == {"h1-eth0": 9000, "s1-eth1": 1500}
 
 
+def stats(index: int, *values: int) -> tuple[int, bytes]:
+    """An answer to RTM_GETSTATS: struct if_stats_msg and IFLA_STATS_LINK_64."""
+    counted = netlink.encode(1, struct.pack("=25Q", *values, *range(25 - len(values))))
+    return 92, struct.pack("=BxxxII", 0, index, 1) + counted
+
+
+def test_counters_of_interfaces(monkeypatch):
+    told = dump(stats(1, *range(10, 18)), stats(7, *range(20, 28)))
+    kernel, fake = connected(monkeypatch, told)
+    counted = kernel.counters()
+    assert list(counted) == [1, 7]
+    # The order of struct rtnl_link_stats64.
+    assert counted[7] == {
+        **{"rx_packets": 20, "tx_packets": 21, "rx_bytes": 22, "tx_bytes": 23},
+        **{"rx_errors": 24, "tx_errors": 25, "rx_dropped": 26, "tx_dropped": 27},
+    }
+    assert struct.unpack_from("=IHH", fake.sent[0])[1:] == (94, 0x301)
+    kernel, _ = connected(monkeypatch, dump((92, struct.pack("=BxxxII", 0, 7, 0))))
+    with pytest.raises(RunError, match="the kernel counts nothing for interface 7"):
+        kernel.counters()
+
+
 def test_a_dump_that_is_refused_or_ends_in_an_error_is_an_error(monkeypatch):
     refused = netlink.message(netlink.ERROR, 0, 1, struct.pack("=i", -1))
     kernel, _ = connected(monkeypatch, lambda _: [refused])

@@ -18,7 +18,14 @@ from pathlib import Path
 
 from outcast.emulation import instants
 from outcast.emulation.part import ThreadPart
-from outcast.errors import ConfigError, FeatureMissingError, RunError, UntrustedError, did_you_mean
+from outcast.errors import (
+    ConfigError,
+    FeatureMissingError,
+    ReadBackError,
+    RunError,
+    UntrustedError,
+    did_you_mean,
+)
 from outcast.files import write_text
 from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.trace import Formats, Statistics
@@ -90,22 +97,16 @@ class Recorder(ThreadPart):
         self._next_ns = 0
 
     def prepare(self) -> None:
-        """Prepares the ring buffer.
-
-        Raises:
-            FeatureMissingError: the kernel cannot record.
-            ConfigError: the kernel has no such event.
-            RunError: the kernel took another setting.
-        """
+        """Prepares the ring buffer. Raises ConfigError where the kernel has no such event."""
         try:
             if self._is_here:
                 self._set_up()
         except OSError as error:
             self._is_here = False
             if self._events:
-                raise self._no_tracers(str(error)) from None
+                raise _cannot_record(str(error)) from None
         if self._events and not self._is_here:
-            raise self._no_tracers("tracefs is missing")
+            raise _cannot_record("tracefs is missing")
         for event in self._events:
             self._require(event)
 
@@ -136,11 +137,6 @@ class Recorder(ThreadPart):
         self._set("tracing_on", "1")
         self._thread.start()
 
-    def _no_tracers(self, why: str) -> FeatureMissingError:
-        return FeatureMissingError(
-            f"the guest's kernel cannot record events ({why}); build it with: scripts/guest/build"
-        )
-
     def _set_up(self) -> None:
         self._set("tracing_on", "0")
         # Without it new events would overwrite old ones, and pages would end up out of order.
@@ -150,8 +146,8 @@ class Recorder(ThreadPart):
         self._write("buffer_size_kb", str(BUFFER_KIB))
         size = value_shown(self._text("buffer_size_kb"))
         # The kernel rounds up to whole pages of the ring buffer.
-        if not size.isdecimal() or int(size) < BUFFER_KIB:
-            raise self._differs("buffer_size_kb", str(BUFFER_KIB), size)
+        if int(size or 0) < BUFFER_KIB:
+            raise ReadBackError("tracefs", "buffer_size_kb", BUFFER_KIB, size)
         raw = self._tracefs / "per_cpu/cpu0/trace_pipe_raw"
         self._raw = os.open(raw, os.O_RDONLY | os.O_NONBLOCK)
 
@@ -162,12 +158,7 @@ class Recorder(ThreadPart):
     def _require_shown(self, file: str, text: str) -> None:
         read_back = value_shown(self._text(file))
         if read_back != text:
-            raise self._differs(file, text, read_back)
-
-    def _differs(self, file: str, requested: str, read_back: str) -> RunError:
-        return RunError(
-            f"{self._tracefs / file}: asked for {requested}, but the kernel has {read_back}"
-        )
+            raise ReadBackError("tracefs", file, text, read_back)
 
     def _write(self, file: str, text: str) -> None:
         # Truncating set_event switches all events off.
@@ -239,6 +230,12 @@ class Recorder(ThreadPart):
                 f"trace: {counted.lost + counted.entries} events were lost, because the ring "
                 f"buffer of {BUFFER_KIB // 1024} MiB was full; allowed are fewer events at a time"
             )
+
+
+def _cannot_record(why: str) -> FeatureMissingError:
+    return FeatureMissingError(
+        f"the guest's kernel cannot record events ({why}); build it with: scripts/guest/build"
+    )
 
 
 def _functions(symbols: Path) -> str:

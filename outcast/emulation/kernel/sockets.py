@@ -49,6 +49,14 @@ _TIMEOUTS_AT = 240
 _ECN_MODE_AT, _MODE_ACCURATE_ECN = 276, 2
 """Offset of tcpi_ecn_mode in struct tcp_info, and TCPI_ECN_MODE_ACCECN (linux/tcp.h, Linux 7)."""
 
+_TCP_INFO = {
+    **{"backoff": ("B", 4), "options": ("B", 5), "rto_us": ("I", 8), "rtt_us": ("I", 68)},
+    **{"rttvar_us": ("I", 72), "cwnd": ("I", 80), "retransmits": ("I", 100)},
+    **{"most_pacing": ("Q", 112), "bytes_acked": ("Q", 120), "bytes_received": ("Q", 128)},
+    **{"delivered_ce": ("I", 196), "bytes_sent": ("Q", 200)},
+    **{"timeouts": ("H", _TIMEOUTS_AT), "ecn_mode": ("I", _ECN_MODE_AT)},
+}
+"""The format and the offset of members of struct tcp_info (linux/tcp.h)."""
 _VARIATION_MARGIN = 8.0
 """The kernel shows a quarter of the variation that it adds at the least, and keeps peaks longer."""
 _JIFFIES_MS = 8.0
@@ -60,13 +68,11 @@ class SocketSample:
     """A TCP connection's socket, from struct inet_diag_msg and struct tcp_info (linux/tcp.h).
 
     Attributes:
-        is_established: whether both ends are open; else it is being opened or closed.
         sack, ecn: whether they were negotiated; `ecn` also where it is AccECN.
-        accurate_ecn: whether AccECN was negotiated (tcpi_ecn_mode).
         backoff: timeouts in a row.
         timeouts: since the connection began; None where the kernel does not count them.
-        rto_us, rtt_us, rttvar_us: the retransmission timeout, the smoothed round trip and its
-            variation; a round trip of 0 was not measured yet.
+        rto_us, rtt_us, rttvar_us: the RTO, the smoothed RTT and its variation; an RTT of 0 was not
+            measured yet.
         cwnd: in segments.
         bytes_sent, bytes_acked, bytes_received: payload.
         delivered_ce: segments acknowledged with a congestion mark.
@@ -191,13 +197,12 @@ def parse_socket(message: bytes, t_ns: int) -> SocketSample | None:
     counts_timeouts = len(info) >= _TIMEOUTS_AT + 2
     # The kernel adds to the structure's end only.
     info = info.ljust(_ECN_MODE_AT + 4, b"\0")
-
-    def number(format_: str, offset: int) -> int:
-        value: int = struct.unpack_from(f"={format_}", info, offset)[0]
-        return value
-
-    most_pacing = number("Q", 112)
-    options = number("B", 5)
+    numbers = {
+        name: int(struct.unpack_from(f"={form}", info, offset)[0])
+        for name, (form, offset) in _TCP_INFO.items()
+    }
+    most_pacing, options = numbers.pop("most_pacing"), numbers.pop("options")
+    timeouts, ecn_mode = numbers.pop("timeouts"), numbers.pop("ecn_mode")
     return SocketSample(
         t_ns=t_ns,
         local_port=local_port,
@@ -206,19 +211,10 @@ def parse_socket(message: bytes, t_ns: int) -> SocketSample | None:
         congestion_control=attributes.get(_INET_DIAG_CONG, b"").rstrip(b"\0").decode("ascii"),
         sack=bool(options & _SACK),
         ecn=bool(options & _ECN),
-        accurate_ecn=number("I", _ECN_MODE_AT) & 3 == _MODE_ACCURATE_ECN,
-        backoff=number("B", 4),
-        timeouts=number("H", _TIMEOUTS_AT) if counts_timeouts else None,
-        rto_us=number("I", 8),
-        rtt_us=number("I", 68),
-        rttvar_us=number("I", 72),
-        cwnd=number("I", 80),
-        retransmits=number("I", 100),
-        bytes_sent=number("Q", 200),
-        bytes_acked=number("Q", 120),
-        bytes_received=number("Q", 128),
-        delivered_ce=number("I", 196),
+        accurate_ecn=ecn_mode & 3 == _MODE_ACCURATE_ECN,
+        timeouts=timeouts if counts_timeouts else None,
         most_pacing_bps=None if most_pacing in (0, _UNLIMITED) else most_pacing * 8,
+        **numbers,
         # An IPv6 socket shows both.
         dscp=attributes.get(_INET_DIAG_TCLASS, attributes.get(_INET_DIAG_TOS, b"\0"))[0] >> 2,
         mptcp_token=_mptcp_token(attributes.get(_INET_DIAG_ULP_INFO, b"")),

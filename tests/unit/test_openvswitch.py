@@ -1,10 +1,9 @@
-"""What is asked of the kernel and of Open vSwitch without starting a program."""
+"""What Open vSwitch is asked without starting a program."""
 
 from __future__ import annotations
 
 import json
 import socket
-import struct
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,65 +11,10 @@ from typing import Any
 
 import pytest
 
-from outcast import netlink
 from outcast.emulation.commands import SystemCommands
-from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.network import openvswitch
 from outcast.emulation.network.openvswitch import OpenVSwitch
 from outcast.errors import ReadBackError, RunError
-
-
-class FakeKernel:
-    """A netlink socket whose answers come in these pieces."""
-
-    def __init__(self, *pieces: bytes) -> None:
-        self.pieces = list(pieces)
-        self.sent = b""
-
-    def __enter__(self) -> FakeKernel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def settimeout(self, _seconds: float) -> None:
-        pass
-
-    def send(self, message: bytes) -> None:
-        self.sent += message
-
-    def recv(self, _size: int) -> bytes:
-        return self.pieces.pop(0)
-
-
-def stats(index: int, *values: int) -> bytes:
-    """An answer to RTM_GETSTATS: struct if_stats_msg and IFLA_STATS_LINK_64."""
-    body = struct.pack("=BxxxII", 0, index, 1)
-    body += netlink.encode(1, struct.pack("=25Q", *values, *range(25 - len(values))))
-    return netlink.message(92, 0x2, 1, body)
-
-
-DONE = netlink.message(netlink.DONE, 0x2, 1, bytes(4))
-
-
-def test_counters_of_interfaces_are_read_from_several_messages(monkeypatch):
-    kernel = FakeKernel(stats(1, *range(10, 18)) + stats(7, *range(20, 28)), stats(9, 5) + DONE)
-    monkeypatch.setattr(socket, "socket", lambda *_: kernel)
-    counted = rtnetlink.Kernel().counters()
-    assert list(counted) == [1, 7, 9]
-    # The order of struct rtnl_link_stats64.
-    assert counted[7] == {
-        **{"rx_packets": 20, "tx_packets": 21, "rx_bytes": 22, "tx_bytes": 23},
-        **{"rx_errors": 24, "tx_errors": 25, "rx_dropped": 26, "tx_dropped": 27},
-    }
-    assert struct.unpack_from("=IHH", kernel.sent)[1:] == (94, 0x301)
-
-
-def test_an_interface_that_the_kernel_does_not_count_is_an_error(monkeypatch):
-    without = netlink.message(92, 0x2, 1, struct.pack("=BxxxII", 0, 7, 0))
-    monkeypatch.setattr(socket, "socket", lambda *_: FakeKernel(without + DONE))
-    with pytest.raises(RunError, match="the kernel counts nothing for interface 7"):
-        rtnetlink.Kernel().counters()
 
 
 def answering(folder: Path, *pieces: bytes | None) -> list[bytes]:
