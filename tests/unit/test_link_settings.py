@@ -477,7 +477,7 @@ def test_the_kernel_is_told_another_bucket_of_a_policer():
     policer = links.Policer.model_validate({"rate": "20mbit", "burst": "10000B"})
     request, question = reconfigure.policer_requests(lossy_links.policer_index("wire3-1"), policer)
     # The kernel answers in the form in which it is told.
-    assert reconfigure.shown_policer(request) == (20_000_000, 10_000)
+    assert reconfigure.checked_policer("wire3-1", policer, request) == (20_000_000, 10_000)
     kind, flags = struct.unpack_from("=HH", request, 4)
     assert (kind, flags) == (48, netlink.REQUEST | netlink.ACK | netlink.REPLACE)
     table = netlink.attribute(question[20:], 1) or b""

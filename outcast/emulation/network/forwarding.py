@@ -21,6 +21,7 @@ from typing import Any
 from controllers.entries import Entry
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.network import transport
+from outcast.emulation.network.openvswitch import port_numbers
 from outcast.errors import CommandError, FeatureMissingError, ReadBackError
 from outcast.experiment.topology import RoutingKind
 from outcast.plan.model import Plan
@@ -53,7 +54,7 @@ def create_bridges(plan: Plan, commands: SystemCommands) -> None:
     for switch in plan.switches:
         bridge = bridge_name(switch)
         lines.append(f"link add name {bridge} type bridge stp_state 0 mcast_snooping 0")
-        lines += [f"link set {port} master {bridge}" for port in _ports(plan, switch)]
+        lines += [f"link set {port} master {bridge}" for port in port_numbers(plan, switch)]
         lines.append(f"link set {bridge} up")
     try:
         commands.run(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
@@ -65,7 +66,7 @@ def create_bridges(plan: Plan, commands: SystemCommands) -> None:
             "load one of the modules openvswitch and bridge, or use --engine virtual"
         ) from None
     settings = " ".join(f"{name} {'on' if on else 'off'}" for name, on in _PORT_SETTINGS.items())
-    ports = [port for switch in plan.switches for port in _ports(plan, switch)]
+    ports = [port for switch in plan.switches for port in port_numbers(plan, switch)]
     lines = [f"link set dev {port} {settings}" for port in ports]
     commands.run(["bridge", "-batch", "-"], stdin="\n".join(lines) + "\n")
     if transport.read_sysctl(_THROUGH_IPTABLES) not in ("", "0"):
@@ -75,15 +76,10 @@ def create_bridges(plan: Plan, commands: SystemCommands) -> None:
 def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: SystemCommands) -> None:
     """Puts the entries of the switches' flow tables into their bridges, and reads them back."""
     macs_by_port: dict[str, set[str]] = {
-        port: set() for switch in plan.switches for port in _ports(plan, switch)
+        port: set() for switch in plan.switches for port in port_numbers(plan, switch)
     }
     for switch, entries in tables.items():
-        ports = {
-            plan.graph.edges[switch, neighbour]["ports"][switch]: plan.attached(
-                plan.port(switch, neighbour)
-            )
-            for neighbour in plan.graph.neighbors(switch)
-        }
+        ports = {number: port for port, number in port_numbers(plan, switch).items()}
         for entry in entries:
             if entry.protocol in ("ip", "ipv6") and entry.destination is not None:
                 assert entry.output is not None
@@ -101,7 +97,7 @@ def install(plan: Plan, tables: Mapping[str, Set[Entry]], commands: SystemComman
 def _require_one_port(plan: Plan, macs_by_port: Mapping[str, Set[str]]) -> None:
     seen: dict[tuple[str, str], str] = {}
     for switch in plan.switches:
-        for port in _ports(plan, switch):
+        for port in port_numbers(plan, switch):
             for mac in macs_by_port[port]:
                 if (other := seen.setdefault((switch, mac), port)) != port:
                     raise FeatureMissingError(
@@ -139,9 +135,3 @@ def _check(macs_by_port: Mapping[str, set[str]], commands: SystemCommands) -> No
 
 def _show(commands: SystemCommands, *arguments: str) -> list[dict[str, Any]]:
     return list(json.loads(commands.run(["bridge", "-json", *arguments])))
-
-
-def _ports(plan: Plan, switch: str) -> list[str]:
-    return [
-        plan.attached(plan.port(switch, neighbour)) for neighbour in plan.graph.neighbors(switch)
-    ]

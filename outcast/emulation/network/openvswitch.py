@@ -22,7 +22,6 @@ from outcast.emulation.commands import SystemCommands, wait_until
 from outcast.emulation.part import Part
 from outcast.errors import ReadBackError, RunError
 from outcast.plan.model import Plan
-from outcast.plan.topology import port_name
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 VSCTL = ("ovs-vsctl", "--retry", "--timeout=20")
@@ -146,19 +145,18 @@ def create_switches(plan: Plan, datapath: str, controller: str, commands: System
         argv += [f"other-config:datapath-id={plan.graph.nodes[switch]['dpid']:016x}"]
         argv += ["other-config:disable-in-band=true"]
         argv += ["--", "set-controller", switch, controller]
-        for port, number in _numbers(plan, switch).items():
+        for port, number in port_numbers(plan, switch).items():
             argv += ["--", "add-port", switch, port]
             argv += ["--", "set", "Interface", port, f"ofport_request={number}"]
     commands.run(argv)
     _check_ports(plan, commands)
 
 
-def _numbers(plan: Plan, switch: str) -> dict[str, int]:
+def port_numbers(plan: Plan, switch: str) -> dict[str, int]:
+    """The OpenFlow number of each interface that is a port of a switch."""
     return {
-        plan.attached(port_name(plan.graph, switch, neighbour)): plan.graph.edges[
-            switch, neighbour
-        ]["ports"][switch]
-        for neighbour in plan.graph.neighbors(switch)
+        plan.attached(plan.port(switch, neighbour)): data["ports"][switch]
+        for neighbour, data in plan.graph.adj[switch].items()
     }
 
 
@@ -169,7 +167,7 @@ def _check_ports(plan: Plan, commands: SystemCommands) -> None:
         name, effective, error = line.split(",", 2)
         interfaces[name] = (effective, error.strip('"[]'))
     for switch in plan.switches:
-        for port, number in _numbers(plan, switch).items():
+        for port, number in port_numbers(plan, switch).items():
             effective, error = interfaces.get(port, ("none", ""))
             if effective != str(number):
                 shown = f"{effective} {error}".strip()

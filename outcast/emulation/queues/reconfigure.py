@@ -133,25 +133,24 @@ def policer_requests(index: int, policer: Policer) -> tuple[bytes, bytes]:
     )
 
 
-def shown_policer(answer: bytes) -> tuple[int, int]:
-    """The rate in bit/s and the burst in bytes in the answer to `policer_requests`' question."""
+def checked_policer(where: str, policer: Policer, answer: bytes) -> tuple[int, int]:
+    """The rate in bit/s and the burst in bytes in the answer to `policer_requests`' question.
+
+    Raises ReadBackError: they are not what was requested.
+    """
     inner = answer[_ACTION_BYTES:]
     for kind in (_TCA_ACT_TAB, 1, netlink.TCA_OPTIONS):
         inner = netlink.attribute(inner, kind) or b""
     bucket = netlink.attribute(inner, _TCA_POLICE_TBF) or bytes(60)
     burst_ticks = struct.unpack_from("=3I", bucket, 4)[2]
     rate_bps = RATESPEC.unpack_from(bucket, 20)[-1] * 8
-    return rate_bps, round(burst_ticks * TICK_NS * rate_bps / 8e9)
-
-
-def checked_policer(where: str, policer: Policer, answer: bytes) -> tuple[int, int]:
-    """As `shown_policer`. Raises ReadBackError where it is not the policer that was requested."""
-    rate_bps, burst_bytes = effective = shown_policer(answer)
+    burst_bytes = round(burst_ticks * TICK_NS * rate_bps / 8e9)
     # tc(8) keeps a burst as whole microseconds at the rate, and the kernel as ticks of 64 ns.
     lost_bytes = policer.rate_bps / 8e6 + 1
     if rate_bps != policer.rate_bps or abs(burst_bytes - policer.burst_bytes) > lost_bytes:
-        raise ReadBackError(where, "policer", (policer.rate_bps, policer.burst_bytes), effective)
-    return effective
+        shown = (rate_bps, burst_bytes)
+        raise ReadBackError(where, "policer", (policer.rate_bps, policer.burst_bytes), shown)
+    return rate_bps, burst_bytes
 
 
 def _action(kind: int, flags: int, more: bytes) -> bytes:
