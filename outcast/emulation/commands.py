@@ -20,6 +20,7 @@ _MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
 KILL_DEADLINE_S = 10.0
 """How long a killed process may take to end. One that waits for a disk ends later (signal(7))."""
+_OWN_NAMESPACE = "/proc/thread-self/ns/net"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -224,28 +225,26 @@ def entered(netns: int | None) -> Iterator[None]:
     if netns is None:
         yield
         return
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
+    with _coming_back():
         _setns(netns)
-        try:
-            yield
-        finally:
-            _setns(home)
-    finally:
-        os.close(home)
+        yield
 
 
 def new_namespace() -> int:
     """An open descriptor of a new network namespace, which ends with it. See unshare(2)."""
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
+    with _coming_back():
         if _libc.unshare(_CLONE_NEWNET):
             raise RunError(f"a new network namespace: {os.strerror(ctypes.get_errno())}")
-        try:
-            return os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-        finally:
-            _setns(home)
+        return os.open(_OWN_NAMESPACE, os.O_RDONLY)
+
+
+@contextlib.contextmanager
+def _coming_back() -> Iterator[None]:
+    home = os.open(_OWN_NAMESPACE, os.O_RDONLY)
+    try:
+        yield
     finally:
+        _setns(home)
         os.close(home)
 
 

@@ -38,7 +38,7 @@ from outcast.experiment import load_resolved
 from outcast.experiment.engine import EngineName
 from outcast.files import write_json
 from outcast.plan import link_words
-from outcast.plan.flows import Flow, all_transports
+from outcast.plan.flows import all_transports
 from outcast.plan.hints import beforehand
 from outcast.records.flows import TrafficRecord
 from outcast.records.run_directory import RunDirectory, write_record
@@ -270,7 +270,8 @@ class _Run:
         t_start_ns, start, warnings = sending.set_start()
         for part in self.parts:
             part.start(t_start_ns)
-        active = [flow for flow in flows if _is_active(flow, self.experiment.duration_ns / 2)]
+        middle_ns = self.experiment.duration_ns / 2
+        active = [f for f in flows if f.duration_ns and 0 <= middle_ns - f.start_ns < f.duration_ns]
         others = [flow for flow in flows if flow not in active]
         sockets.check_sockets(others, sockets.sample_flows(others, netns))
         self.enter("traffic")
@@ -362,7 +363,3 @@ class _Run:
         iperf.await_end(running, t_start_ns, duration_ns, watch, on_sample, times)
         load.finish()
         return load
-
-
-def _is_active(flow: Flow, t_ns: float) -> bool:
-    return flow.duration_ns is not None and 0 <= t_ns - flow.start_ns < flow.duration_ns

@@ -47,8 +47,8 @@ class Programs(Part):
             results.schedule_file(run.directory),
             "".join(json.dumps(asdict(flow)) + "\n" for flow in plan.generated),
         )
-        library = None
-        if run.experiment.transport.tcprand is not None and _any_tcp(plan):
+        library, has_tcp = None, any(flow.size_bytes is not None for flow in plan.generated)
+        if run.experiment.transport.tcprand is not None and has_tcp:
             library = c_programs.provide(c_programs.TCPRAND, run.scratch, run.commands)
         for host, task in tasks(run.experiment, plan, library).items():
             task_file = run.scratch / f"generator.{host}.json"
@@ -156,10 +156,6 @@ def check_smallest_payloads(
         senders.check_smallest_payload(tcprand, (least, most), where)
         smallest += used
     return (min(smallest), max(smallest)) if smallest else None
-
-
-def _any_tcp(plan: Plan) -> bool:
-    return any(flow.size_bytes is not None for flow in plan.generated)
 
 
 def tasks(

@@ -108,7 +108,12 @@ class Recorder(ThreadPart):
         if self._events and not self._is_here:
             raise _cannot_record("tracefs is missing")
         for event in self._events:
-            self._require(event)
+            if not (self._tracefs / self._format_file(event)).exists():
+                known = self._text("available_events").split()
+                raise ConfigError(
+                    f"trace.events: the guest's kernel has no event {event}"
+                    f"{did_you_mean(event, known)}; allowed is what available_events of tracefs has"
+                )
 
     def __exit__(self, failed: type[BaseException] | None, *_error: object) -> None:
         try:
@@ -174,14 +179,6 @@ class Recorder(ThreadPart):
     def _format_file(self, event: str) -> str:
         return f"events/{event.replace(':', '/')}/format"
 
-    def _require(self, event: str) -> None:
-        if not (self._tracefs / self._format_file(event)).exists():
-            known = self._text("available_events").split()
-            raise ConfigError(
-                f"trace.events: the guest's kernel has no event {event}"
-                f"{did_you_mean(event, known)}; allowed is what available_events of tracefs has"
-            )
-
     def work(self) -> None:
         while not self._stopped.is_set():
             self._sleep_until(self._next_ns)
@@ -224,7 +221,9 @@ class Recorder(ThreadPart):
             statistics=counted,
         )
         write_record(self._directory.trace_formats, formats)
-        write_text(self._directory.trace_symbols, _functions(self._symbols))
+        with self._symbols.open(encoding="utf-8") as lines:
+            functions = "".join(line for line in lines if line.split(" ", 2)[1] in "tTwW")
+        write_text(self._directory.trace_symbols, functions)
         if counted.lost or counted.entries:
             raise UntrustedError(
                 f"trace: {counted.lost + counted.entries} events were lost, because the ring "
@@ -236,8 +235,3 @@ def _cannot_record(why: str) -> FeatureMissingError:
     return FeatureMissingError(
         f"the guest's kernel cannot record events ({why}); build it with: scripts/guest/build"
     )
-
-
-def _functions(symbols: Path) -> str:
-    with symbols.open(encoding="utf-8") as lines:
-        return "".join(line for line in lines if line.split(" ", 2)[1] in "tTwW")

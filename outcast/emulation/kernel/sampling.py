@@ -202,21 +202,18 @@ class Sampler(ThreadPart):
                 )
                 for series in self._series
             ]
-            self._sample_until_stopped(writers)
-
-    def _sample_until_stopped(self, writers: Sequence[SamplesWriter]) -> None:
-        due_ns = self._t_start_ns
-        while not self._stopped.wait(max(0, due_ns - self._now_ns()) / 1e9):
-            began_ns = self._now_ns()
-            for series, writer in zip(self._series, writers, strict=True):
-                for question in series.questions:
-                    writer.write(answers(question, began_ns))
-            self.taken += 1
-            ended_ns = self._now_ns()
-            self.longest_ns = max(self.longest_ns, ended_ns - began_ns)
-            passed = max(1, -(-(ended_ns - due_ns) // self._every_ns))
-            self.missed += passed - 1
-            due_ns += passed * self._every_ns
+            due_ns = self._t_start_ns
+            while not self._stopped.wait(max(0, due_ns - self._now_ns()) / 1e9):
+                began_ns = self._now_ns()
+                for series, writer in zip(self._series, writers, strict=True):
+                    for question in series.questions:
+                        writer.write(answers(question, began_ns))
+                self.taken += 1
+                ended_ns = self._now_ns()
+                self.longest_ns = max(self.longest_ns, ended_ns - began_ns)
+                passed = max(1, -(-(ended_ns - due_ns) // self._every_ns))
+                self.missed += passed - 1
+                due_ns += passed * self._every_ns
 
 
 def answers(question: Question, t_ns: int) -> list[Sample]:

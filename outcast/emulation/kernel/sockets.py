@@ -8,7 +8,6 @@ import os
 import re
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -330,7 +329,11 @@ def check_min_rto(
         # A variation can be as large as the round trip, and four of them dominate every timeout
         # (RFC 6298, section 2.3). So the minimum need not show at any socket.
         steady = False
-    telling = [sample for sample in measured if not _may_have_timed_out(sample)]
+    telling = [
+        sample
+        for sample in measured
+        if not (sample.retransmits if sample.timeouts is None else sample.timeouts)
+    ]
     too_long = bool(telling) and all(
         _above_ms(sample) > minimum_ms + _VARIATION_MARGIN * sample.rttvar_us / 1e3 + _JIFFIES_MS
         for sample in telling
@@ -345,13 +348,9 @@ def _above_ms(sample: SocketSample) -> float:
     return (sample.rto_us - sample.rtt_us) / 1e3
 
 
-def _may_have_timed_out(sample: SocketSample) -> bool:
-    return bool(sample.retransmits if sample.timeouts is None else sample.timeouts)
-
-
 TCP_SINK = 20291
 """The option of the guest's kernel by which it reads a socket itself (patch 0017)."""
-_TCP_INFO_BYTES, _BYTES_RECEIVED_AT = 248, 128
+_TCP_INFO_BYTES = 248
 _PIDFD_GETFD = 438
 _SOCKET = re.compile(r"socket:\[[0-9]+\]")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -367,7 +366,9 @@ def read_at_once(pids: Iterable[int]) -> int:
     count = 0
     for pid in pids:
         for connection in _connections(pid):
-            if not _bytes_received(connection):
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+            form, offset = _TCP_INFO["bytes_received"]
+            if not struct.unpack_from(f"={form}", info, offset)[0]:
                 continue
             try:
                 connection.setsockopt(socket.IPPROTO_TCP, TCP_SINK, 1)
@@ -379,12 +380,6 @@ def read_at_once(pids: Iterable[int]) -> int:
                 raise ReadBackError(f"process {pid}", "TCP_SINK", "on", "off")
             count += 1
     return count
-
-
-def _bytes_received(connection: socket.socket) -> int:
-    """The bytes that have come so far (tcpi_bytes_received of struct tcp_info in linux/tcp.h)."""
-    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    return int.from_bytes(info[_BYTES_RECEIVED_AT : _BYTES_RECEIVED_AT + 8], sys.byteorder)
 
 
 def _connections(pid: int) -> Iterator[socket.socket]:

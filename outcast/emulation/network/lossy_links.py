@@ -223,14 +223,11 @@ class LostPackets:
 
     def _count(self) -> None:
         # Open vSwitch takes the filters away when the captures end.
-        for place in range(len(self.packets) if self._netns else 0):
-            found = _DROPPED.findall(self._filter_statistics(place))
+        for place, packet in enumerate(self.packets if self._netns else ()):
+            port = self._port(packet)
+            words = f"-s filter show dev {port} parent ffff: pref {place + 1}"
+            found = _DROPPED.findall(self._tc(port, *words.split()))
             self._counts[place] = max(self._counts[place], sum(map(int, found)))
-
-    def _filter_statistics(self, place: int) -> str:
-        port = self._port(self.packets[place])
-        words = f"-s filter show dev {port} parent ffff: pref {place + 1}"
-        return self._tc(port, *words.split())
 
     def _port(self, packet: LostPacket) -> str:
         return self._plan.port(packet.neighbour, packet.node)

@@ -138,12 +138,6 @@ def take_name(host: str) -> None:
     _checked(_libc.sethostname(name, len(name)), "sethostname")
 
 
-def own_mounts() -> None:
-    """Keeps mounts from here on to this process and all that it starts."""
-    _checked(_libc.unshare(_CLONE_NEWNS), "unshare")
-    _mount("none", "/", _MS_REC | _MS_PRIVATE)
-
-
 def take_folders(own: dict[str, int], working: str) -> None:
     """Puts a host's own folders in place of those that all hosts share.
 
@@ -385,7 +379,9 @@ def main(argv: list[str]) -> int:
             os.path.join(ours, os.path.basename(file)) for file in (start_file, result_file)
         )
         if task["confined"] is not None or task["own"]:
-            own_mounts()
+            # Mounts from here on are those of this process and of all that it starts.
+            _checked(_libc.unshare(_CLONE_NEWNS), "unshare")
+            _mount("none", "/", _MS_REC | _MS_PRIVATE)
         # Only what was opened here can be mounted here again.
         own = {path: os.open(folder, os.O_PATH) for path, folder in task["own"].items()}
         if task["confined"] is not None:

@@ -6,7 +6,6 @@ import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -92,16 +91,16 @@ class Captures(Part):
             capture = Capture(port, cast(Literal["in", "out"], direction), file, process)
             self._captures.append(capture)
         for process in self.lasting:
-            listens, what = partial(_listens, process), f"{process.name} to listen"
+
+            def listens(process: Process = process) -> bool:
+                process.require_alive()
+                return "listening on" in process.errors()
+
+            what = f"{process.name} to listen"
             wait_until(listens, what, START_DEADLINE_S, detail=process.errors)
 
     def end(self) -> None:
         self.records = stop(self._captures, self._run.directory.path)
-
-
-def _listens(process: Process) -> bool:
-    process.require_alive()
-    return "listening on" in process.errors()
 
 
 def stop(captures: Sequence[Capture], run_directory: Path) -> list[CaptureRecord]:

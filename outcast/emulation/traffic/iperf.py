@@ -196,7 +196,8 @@ class Flows(Part):
             waiting = [
                 flow
                 for flow in self.flows
-                if flow.sport not in connected or (hold and not _holds(clients[flow.flow]))
+                if flow.sport not in connected
+                or (hold and "ready" not in clients[flow.flow].output().splitlines())
             ]
         if waiting:
             raise self._not_connected(waiting, connected)
@@ -304,11 +305,6 @@ def lead_s(flows: int, round_trip_ns: int, syn_rounds: int = 1) -> float:
         return undropped_s
     # The pauses before the last SYN add up to one second less than this.
     return max(undropped_s, 2.0 ** min(syn_rounds - 1, SYN_RETRIES))
-
-
-def _holds(process: Process) -> bool:
-    """Whether a client waits for its start; see senders/start.h."""
-    return "ready" in process.output().splitlines()
 
 
 def client_arguments(flow: Flow, t_start_ns: int) -> list[str]:
