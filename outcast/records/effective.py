@@ -116,8 +116,12 @@ class LossSettings:
             name: getattr(self, name)
             for name in ("burst_loss", "late", "duplicate", "policer", "random_delay")
         }
-        told = {"loss": self.loss, "loss_seed": seeded, **{k: v for k, v in faults.items() if v}}
-        return {f"{direction}.{name}": value for name, value in told.items()}
+        settings = {
+            "loss": self.loss,
+            "loss_seed": seeded,
+            **{k: v for k, v in faults.items() if v},
+        }
+        return {f"{direction}.{name}": value for name, value in settings.items()}
 
 
 @dataclass(frozen=True, slots=True)

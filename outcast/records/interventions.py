@@ -99,7 +99,7 @@ class PacketFate(handed_in.Record):
         is_told = self.ip_id or (self.seq and self.src.version == 4)
         if not found_ns or (found_ns != self.boot_ns and not is_told):
             raise RunError(
-                f"{self.name} did not come, so this is another experiment than the one asked for "
+                f"{self.name} did not come, so this is not the requested experiment "
                 "(of several changes, an earlier one can keep a packet from coming)"
             )
         if not queued_ns:
@@ -203,7 +203,7 @@ class Interventions(handed_in.Record):
         if len(fates) != len(self.fates) or bool(self.noise) != bool(is_reseeded):
             raise FeatureMissingError(
                 "the guest's kernel cannot change the fate of packets or the seed of noise; "
-                "make the run anew with the present kernel: outcast run"
+                "make the run again with the present kernel: outcast run"
             )
         done = [
             fate.done([int(word) for word in line])
@@ -228,6 +228,6 @@ class Lost(handed_in.Record):
         for packet, count in zip(self.packets, self.counts, strict=True):
             if count != 1:
                 raise RunError(
-                    f"{packet.name}: {count} such packets were lost, so this is another experiment "
-                    "than the one asked for"
+                    f"{packet.name}: {count} such packets were lost, so this is not the "
+                    "requested experiment"
                 )

@@ -159,7 +159,7 @@ def flows(run: Run, screen: str) -> Listing | None:
 
 
 def inputs(run: Run, screen: str) -> Listing | None:
-    several, told = len(run.manifest.bottlenecks) > 1, run.manifest.tells_senders
+    several, has_senders = len(run.manifest.bottlenecks) > 1, run.manifest.tells_senders
     rows = []
     for key, way in run.ways.items():
         part = run.summary.drops[key]
@@ -170,7 +170,7 @@ def inputs(run: Run, screen: str) -> Listing | None:
                 **dict(part),
                 "ingress": way.ingress,
                 "egress": way.egress if several else None,
-                "flows_of": (run.port_flows(key) or "-") if told else None,
+                "flows_of": (run.port_flows(key) or "-") if has_senders else None,
                 "drop_rate": part.dropped / part.packets if part.packets else None,
                 "kept": None if seen is None else seen.kept,
             }
@@ -228,7 +228,7 @@ def limits(run: Run, screen: str) -> Listing | None:
             **dict(part),
             "flow": f"flow {flow}",
             "src": senders.get(int(flow), "-"),
-            "receiver": "not told" if part.receiver is None else part.receiver,
+            "receiver": "unknown" if part.receiver is None else part.receiver,
             "send_buffer": _send_buffer(part.send_buffer, part.at_least),
         }
         for flow, part in run.summary.limited.items()
@@ -241,7 +241,7 @@ def limits(run: Run, screen: str) -> Listing | None:
 
 
 def _send_buffer(share: float | None, at_least: bool) -> str:
-    return "not told" if share is None else f"{'>= ' if at_least else ''}{share:.1%}"
+    return "unknown" if share is None else f"{'>= ' if at_least else ''}{share:.1%}"
 
 
 def streams(run: Run, screen: str) -> Listing | None:

@@ -103,7 +103,7 @@ def test_of_multipath_tcp_it_is_not_told_which_buffer_limits():
     assert (part.receiver, part.send_buffer, part.at_least) == (None, None, False)
     assert part.network == pytest.approx(0.04)
     assert part.untold == pytest.approx(0.96)
-    assert listings._send_buffer(part.send_buffer, part.at_least) == "not told"
+    assert listings._send_buffer(part.send_buffer, part.at_least) == "unknown"
     (line,) = limit_warnings(limited)
     assert line.startswith(
         "flow 0, limited for 96% of the time by the receiver's window or its own send buffer "

@@ -173,7 +173,7 @@ def draw_doubt(axes: Axes, run: Run, record: BottleneckRecord, x: Any, y: Any) -
     """Draws the uncertainty of a queue in KiB, which can seem above its limit."""
     doubt = doubt_bytes(run, record) / 1024
     look: Any = {"color": GREY, "alpha": 0.4, "lw": 0, "step": "post"}
-    words = f"what stamps leave open: {doubt:.3g} KiB"
+    words = f"uncertain by timestamps: {doubt:.3g} KiB"
     axes.fill_between(x, np.maximum(0, y - doubt), y + doubt, **look, label=words)
 
 

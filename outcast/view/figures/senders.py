@@ -192,8 +192,8 @@ def timeouts_by_class(run: Run) -> Figure | None:
         return None
     figure = new((max(7, 1.6 * len(groups)), 3))
     of_shown = [colours[group.label] for group in groups]
-    told = (("timeouts of a flow", counts), ("time waiting for timeouts (%)", shares))
-    for axes, (what, values) in zip(figure.subplots(1, 2), told, strict=True):
+    panels = (("timeouts of a flow", counts), ("time waiting for timeouts (%)", shares))
+    for axes, (what, values) in zip(figure.subplots(1, 2), panels, strict=True):
         bars = axes.bar(np.arange(len(groups)), values, 0.6, color=of_shown)
         axes.bar_label(bars, fmt="{:.3g}", padding=2, fontsize=8)
         name_ticks(axes, [group.title for group in groups])

@@ -24,7 +24,7 @@ def values(manifest: CapturesManifest) -> dict[str, object]:
 
 
 def _files(manifest: CapturesManifest) -> Table:
-    holds = {"in": "what came in", "out": "what left", "any": "told by the join"}
+    holds = {"in": "what came in", "out": "what left", "any": "found by the join"}
     rows = [
         (part.port, holds[part.direction], file.path, f"{file.bytes:,}", file.sha256[:16])
         for part in manifest.request.captures

@@ -164,9 +164,9 @@ def _queue(run: Run, record: BottleneckRecord) -> str:
     if queue.kind in WITH_CLASSES:
         parts = ["parts packets by their DSCP into classes, each with a limit of its own"]
     if queue.limit_bytes is not None:
-        parts = [f"has room for {spaced(format_size(queue.limit_bytes))}"]
+        parts = [f"holds at most {spaced(format_size(queue.limit_bytes))}"]
     elif queue.limit_packets is not None:
-        parts = [f"has room for {queue.limit_packets} packets"]
+        parts = [f"holds at most {queue.limit_packets} packets"]
     limit = _requested_limit(run, record.egress)
     if limit is not None:
         parts[0] += f" ({limit})"

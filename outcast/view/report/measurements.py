@@ -77,17 +77,17 @@ def _chains(run: Run) -> Table | None:
 def _capacity(run: Run) -> Table | None:
     rows = []
     for port, part in run.summary.queue.items():
-        if (room := part.capacity) is None:
+        if (limit := part.capacity) is None:
             continue
-        most = "-" if room.below is None else f"{room.below:,} {room.unit}"
-        agrees = "-" if room.agrees is None else _number(room.agrees)
-        explained = f"{room.confidence:.1%}"
-        least = f"{room.at_least:,} {room.unit}"
-        rows.append([port, least, most, explained, _number(room.configured), agrees])
-    caption = "Room of each queue, by what it took and dropped"
+        most = "-" if limit.below is None else f"{limit.below:,} {limit.unit}"
+        agrees = "-" if limit.agrees is None else _number(limit.agrees)
+        explained = f"{limit.confidence:.1%}"
+        least = f"{limit.at_least:,} {limit.unit}"
+        rows.append([port, least, most, explained, _number(limit.configured), agrees])
+    caption = "Limit of each queue, estimated from the packets that it took and dropped"
     head = ["output", "at least", "less than", "explains", "configured", "agrees"]
     return (
-        Table(caption, head, rows, remarks=["Room that explains 50 % of both explains nothing."])
+        Table(caption, head, rows, remarks=["A limit that explains 50 % of them explains nothing."])
         if rows
         else None
     )

@@ -84,8 +84,8 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
     inputs, outputs = _ports(run, packets)
     lane = _codes(packets["ingress"], inputs)
     dropped = (packets["verdict"] == "dropped").to_numpy()
-    told = senders.of_run(run, packets)
-    following, known = _sent_again(packets, outputs, dropped, told)
+    of_senders = senders.of_run(run, packets)
+    following, known = _sent_again(packets, outputs, dropped, of_senders)
     resent = following >= 0
     resent[following[resent]] = True
     keep, every = thin(dropped, resent, lane, most)
@@ -98,9 +98,9 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         columns["row"] = ("delta", rows)
     place = np.where(keep, np.cumsum(keep) - 1, -1)
     numbers = [flow["flow"] for flow in flows]
-    points, told_columns = senders.packed(told, numbers, place, most_points)
+    points, sender_columns = senders.packed(of_senders, numbers, place, most_points)
     chains, again = _chains(run, inputs, first_ns), _pairs(following, known, place)
-    tables, text = pack({"packets": columns, "chains": chains, "again": again, **told_columns})
+    tables, text = pack({"packets": columns, "chains": chains, "again": again, **sender_columns})
     queues = {record.egress: record.queue for record in run.manifest.bottlenecks}
     doubts = {record.egress: doubt_bytes(run, record) for record in run.manifest.bottlenecks}
     header: dict[str, Any] = {
@@ -136,7 +136,7 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         packets=packets.height,
         kept=int(rows.size),
         every=every,
-        traced=told is not None,
+        traced=of_senders is not None,
         points=points["points"] if points else 0,
         points_every=points["every"] if points else 1,
     )
@@ -221,7 +221,7 @@ def _codes(column: pl.Series, names: list[str] | tuple[str, ...]) -> Array:
 
 
 def _sent_again(
-    packets: pl.DataFrame, outputs: list[str], dropped: Array, told: Senders | None
+    packets: pl.DataFrame, outputs: list[str], dropped: Array, of_senders: Senders | None
 ) -> tuple[Array, Bool]:
     """For each packet the row of the next one with its first byte, or -1.
 
@@ -233,8 +233,8 @@ def _sent_again(
     seq, payload, flags, ip_id = (packets[name].to_numpy() for name in fields)
     following = segments(path, seq, payload, flags, dropped, ip_id).following
     known = np.zeros(following.size, np.bool_)
-    if told is not None:
-        earlier, later = senders.pairs(told)
+    if of_senders is not None:
+        earlier, later = senders.pairs(of_senders)
         following[earlier] = later
         known[earlier] = True
     return following, known

@@ -145,5 +145,5 @@ def describe_goodput(event: Mapping[str, Any]) -> str:
         words = [*words[:MOST_GROUPS], "..."]
     t_s = event["t_s"]
     when = f"{t_s:.1f}" if t_s >= 1 else f"{t_s:.3f}"
-    waits = "" if all(groups.values()) else " (what follows a lost packet counts once that came)"
+    waits = "" if all(groups.values()) else " (bytes behind a lost packet count once it has come)"
     return f"{when} s: {', '.join(words)} a flow, in order{waits}"

@@ -148,8 +148,8 @@ LIMITS = (
     "Of TCP as this one point saw it. sent again: data that had passed here; lost beyond, or sent "
     "needlessly. late: behind later data; lost or reordered before this point.",
     "RTT beyond: to the receiver and back. RTT before: to the sender and back, at most. Least and "
-    "median, in ms. What was lost and not sent again is not seen; `outcast join` of two points "
-    "tells it.",
+    "median, in ms. A packet that was lost and not sent again is not seen; `outcast join` of two "
+    "points shows it.",
 )
 
 

@@ -119,7 +119,7 @@ def rest(run: Run, wanted: Collection[str], *, alone: bool = True) -> Renderable
             parts += [Text(line) for part in run.captured.estimates for line in queue_lines(part)]
         if name == "losses" and alone:
             losses = summary.losses
-            none = "captures tell no losses of other places"
+            none = "captures show no losses of other places"
             parts.append(Text(none if losses is None else words.loss_sentence(summary, losses)))
     return Group(*parts)
 

@@ -106,7 +106,7 @@ class OutcastLanes {
     return rows[at] === row ? later[at] : null;
   }
 
-  // Whether the kernel's events tell which packet brought this one's data again.
+  // Whether the kernel's events show which packet brought this one's data again.
   known(row) {
     const at = OutcastLanes.search(this.again.row, row);
     return this.again.row[at] === row && this.again.known[at] === 1;

@@ -396,7 +396,7 @@ class OutcastPainter {
     }
     if (peak) {
       let text = (limit ? "limit " : "most ") + outcastBytesText(peak);
-      if (doubt) text += " (grey: stamps leave " + outcastBytesText(doubt) + " open)";
+      if (doubt) text += " (grey: uncertain by " + outcastBytesText(doubt) + ")";
       g.fillStyle = "#ffffffd0";
       g.fillRect(this.width - g.measureText(text).width - 8, y(peak) - 16, 400, 15);
       g.fillStyle = "#7a2c00";

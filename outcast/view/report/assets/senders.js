@@ -1,5 +1,5 @@
 "use strict";
-// What the kernel's events tell of the senders, and its lanes beneath the packets: the congestion
+// The senders by the kernel's events, and their lanes beneath the packets: the congestion
 // window with what is in flight, the congestion state, and what was sent again and why.
 
 const OUTCAST_STATES = [

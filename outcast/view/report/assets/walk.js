@@ -214,7 +214,7 @@ class OutcastWalk {
     if (step.packet !== null) {
       const place = steps.indexOf(step);
       viewer.choose(step.packet);
-      // The list was made anew, so what had the keyboard is gone.
+      // The list was made again, so the element with the keyboard is gone.
       viewer.root.querySelectorAll(".walk button")[place]?.focus();
     } else {
       viewer.focus.time = step.time;
