@@ -99,8 +99,6 @@ class NoAnalysisError(FeatureMissingError):
 
 
 class StoppedError(OutcastError):
-    """Ctrl-C or a signal ended a verb."""
-
     exit_status = 130
 
 

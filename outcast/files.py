@@ -202,7 +202,6 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The file's SHA-256 in hexadecimal."""
     digest = hashlib.sha256()
     with opened(path) as stream:
         for block in iter(lambda: stream.read(1 << 20), b""):

@@ -94,7 +94,6 @@ def round_rate(rate_bps: float) -> str:
 
 
 def format_bps(rate_bps: float) -> str:
-    """Writes a rate with three digits and a unit."""
     for unit, factor in (("Gbps", 1e9), ("Mbps", 1e6), ("kbps", 1e3)):
         if abs(rate_bps) >= factor:
             return f"{rate_bps / factor:.{_decimals(rate_bps / factor)}f} {unit}"
@@ -124,5 +123,4 @@ def format_time(time_ns: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Writes a count with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -100,7 +100,6 @@ class Module(Part):
 
 
 def argument(value: bool | int | str) -> str:
-    """A parameter's value in the kernel's words."""
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 

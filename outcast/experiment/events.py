@@ -35,7 +35,6 @@ class Event(Part):
 
     @property
     def place(self) -> str:
-        """The key that says where, for messages."""
         return "between" if self.between is not None else "from"
 
     def concerns(self, node: str, neighbour: str) -> bool:
@@ -46,7 +45,6 @@ class Event(Part):
 
     @property
     def changes_faults(self) -> bool:
-        """Whether it changes what happens to packets on the wire."""
         return any(getattr(self, name) is not None for name in FAULTS)
 
     def _require(self) -> None:

@@ -66,7 +66,6 @@ class BurstLoss(Part):
 
     @property
     def share(self) -> float:
-        """The share of the packets that are lost."""
         return self.p / (self.p + self.r)
 
     def _require(self) -> None:
@@ -241,13 +240,11 @@ class Link:
 
     @property
     def has_faults(self) -> bool:
-        """Whether something happens to packets on the wire."""
         faults = (self.loss, self.loss_changes, self.burst_loss, self.late, self.duplicate)
         return any((*faults, self.policer, self.random_delay))
 
     @property
     def framing(self) -> Framing:
-        """How many bytes' time a frame takes."""
         return FRAMINGS[self.overhead]
 
     @property
@@ -257,12 +254,10 @@ class Link:
 
     @property
     def frame_ns(self) -> int:
-        """The transmission time of a full frame."""
         return self.framing.wire_bytes(self.frame_bytes) * 8 * 10**9 // self.rate_bps
 
     @property
     def half_frame_ns(self) -> int:
-        """Half the transmission time of a full frame."""
         return self.frame_ns // 2
 
     def changed(self, own: LinkKeys) -> Link:
@@ -392,7 +387,6 @@ class Layers(Part):
     )
 
     def given(self) -> Iterator[tuple[str, LayerLinks]]:
-        """The keys that the configuration has, with their values."""
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if value is not None:

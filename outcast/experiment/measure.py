@@ -119,7 +119,6 @@ class Instant(Part):
     offset_ns: int
 
     def __str__(self) -> str:
-        """As people write it."""
         offset = units.format_time(self.offset_ns)
         if not self.after_all_active:
             return offset
@@ -134,7 +133,6 @@ _INSTANT = re.compile(r"\s*(?:(all_active)\s*(?:\+|$))?\s*(.*?)\s*")
 
 
 def _instant(value: object) -> Instant:
-    """`1s`, `all_active` or `all_active + 500ms`. Raises ValueError."""
     if isinstance(value, Instant):
         return value
     match = _INSTANT.fullmatch(value) if isinstance(value, str) else None

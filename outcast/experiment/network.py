@@ -101,7 +101,6 @@ class NetworkLink(Part):
 
     @property
     def places(self) -> tuple[End, End]:
-        """Both ends."""
         first, second = (interface.rpartition("-eth") for interface in self.ends)
         return End(first[0], int(first[2])), End(second[0], int(second[2]))
 
@@ -140,12 +139,10 @@ class Network(Part):
 
     @property
     def nodes(self) -> tuple[NetworkHost | NetworkSwitch | NetworkRouter, ...]:
-        """The hosts, the switches and the routers."""
         return (*self.hosts, *self.switches, *self.routers)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """The nodes that each link joins."""
         return [(first.node, second.node) for first, second in (link.places for link in self.links)]
 
 
@@ -234,7 +231,6 @@ def _require_addresses(hosts: tuple[NetworkHost, ...]) -> None:
 
 
 def _require_subnets(network: Network) -> None:
-    """Raises NetworkError where routers are not between subnets of /16."""
     names = {router.name for router in network.routers}
     address = {host.name: int(IPv4Address(host.ip)) for host in network.hosts}
     seen: dict[int, str] = {}

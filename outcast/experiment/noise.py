@@ -46,7 +46,6 @@ class Interval(Part):
             )
 
     def __bool__(self) -> bool:
-        """Whether there is any such time."""
         return self.most_ns > 0
 
     def __str__(self) -> str:
@@ -54,7 +53,6 @@ class Interval(Part):
 
 
 def between(least: str, most: str) -> Interval:
-    """The interval between two times as people write them, such as `50us`."""
     return Interval.model_validate({"least": least, "most": most})
 
 
@@ -83,7 +81,6 @@ _HELD, _THROTTLED = "[Interval]", "[Throttled]"
 
 
 def _form(given: Any) -> str:
-    """Which of the two forms of `interrupts` was given."""
     if isinstance(given, dict):
         return _HELD if {"per_second", "below_gigabit"}.isdisjoint(given) else _THROTTLED
     return _THROTTLED if isinstance(given, Throttled) else _HELD
@@ -262,7 +259,6 @@ class Noise(Part):
 
     @property
     def has_switch_latency_of_profile(self) -> bool:
-        """Whether a switch's latency varies by the profile's number."""
         of_profile = PROFILES[self.profile].switch_latency_ns if self.profile is not None else None
         return self.switch_latency_ns == of_profile
 

@@ -232,7 +232,6 @@ UserFile = Annotated[Path, *as_text(_absolute)]
 
 
 def leaves(part: object) -> Iterator[object]:
-    """All values in a part of an experiment."""
     if isinstance(part, BaseModel):
         inner: Iterable[object] = (getattr(part, name) for name in type(part).model_fields)
     elif isinstance(part, Mapping):

@@ -105,7 +105,6 @@ def dump(experiment: Experiment) -> str:
 
 
 def _by_lines(network: Network) -> dict[str, Any]:
-    """A network with each node and each link on a line of its own."""
     tree = network.model_dump(mode="json", exclude_defaults=True)
     lists = ("hosts", "switches", "links")
     return {**tree, **{name: [_Line(part) for part in tree[name]] for name in lists}}
@@ -415,7 +414,6 @@ def _refusal(error: ValidationError, source: Source) -> str:
 
 @functools.cache
 def json_schema() -> Mapping[str, Any]:
-    """The JSON schema of a configuration file, for editors."""
     return Experiment.model_json_schema(by_alias=True)
 
 

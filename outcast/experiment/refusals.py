@@ -132,7 +132,6 @@ def _worded(wrong: ErrorDetails, schema: Schema) -> tuple[str, str]:
 
 
 def _mapping(node: Schema, given: object) -> str:
-    """What a mapping may hold."""
     if kinds := [*_kinds(node)]:
         kind = given if given in kinds else kinds[0]
         return f"a mapping of keys, as {{kind: {kind}}}"
@@ -155,7 +154,6 @@ def _quoted(listing: str) -> list[str]:
 
 
 def short(value: object) -> str:
-    """A value of YAML in a message."""
     text = json.dumps(value, default=str)
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -110,7 +110,7 @@ class OwnTopology(Part):
 
     _origin: Origin | None = PrivateAttr(default=None)
 
-    def asked(self) -> dict[str, Any]:
+    def requested(self) -> dict[str, Any]:
         """The keys that decide the network."""
         return self.model_dump(mode="json", exclude={"kind", "network"})
 
@@ -120,7 +120,6 @@ class OwnTopology(Part):
         return self._origin
 
     def built(self, network: Network | None, origin: Origin | None) -> OwnTopology:
-        """A copy with the network, or without one."""
         copy = self.model_copy(update={"network": network})
         copy._origin = origin
         return copy
@@ -194,7 +193,6 @@ class RoutingKind(Part):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **more: Any) -> None:
-        """Raises TypeError where a kind is incomplete."""
         super().__pydantic_init_subclass__(**more)
         is_a_kind = get_origin(cls.model_fields["kind"].annotation) is Literal
         if is_a_kind and not hasattr(cls, "by_address_alone"):

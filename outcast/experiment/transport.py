@@ -231,7 +231,6 @@ class Transport(Part):
 
 
 def _optional(field: FieldInfo) -> tuple[Any, Any]:
-    """A key of `Transport` that may be left out."""
     annotated: Any = Annotated
     own: Any = field.annotation
     if field.metadata:

@@ -73,12 +73,10 @@ class Sweep(Part):
 
     @property
     def lists(self) -> Mapping[str, list[JsonValue]]:
-        """The keys that take each of several values."""
         return self.__pydantic_extra__
 
     @property
     def keys(self) -> list[str]:
-        """Every key that is swept."""
         return [*self.lists, *sorted({key for point in self.points for key in point})]
 
     @model_validator(mode="before")
@@ -271,7 +269,6 @@ class Experiment(Part):
         )
 
     def group_transport(self, group: int) -> Transport:
-        """TCP's settings of a group's flows: `transport`, with the group's own keys."""
         own = self.flows[group].transport
         return self.transport if own is None else own.over(self.transport)
 

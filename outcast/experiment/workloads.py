@@ -59,13 +59,11 @@ class Sizes:
     """
 
     def __init__(self, points: Sequence[Point]) -> None:
-        """Raises ValueError where the points are no cumulative distribution."""
         check(points)
         self.points = tuple((float(size), float(share)) for size, share in points)
         self._shares = [share for _, share in self.points]
 
     def quantile(self, share: float) -> int:
-        """The size in whole bytes that this share of flows does not exceed."""
         above = bisect_left(self._shares, share)
         size, upper = self.points[min(above, len(self.points) - 1)]
         if above == 0:
@@ -76,11 +74,9 @@ class Sizes:
         return round(below + (size - below) * (share - lower) / (upper - lower))
 
     def sample(self, draw: random.Random) -> int:
-        """A random size in bytes."""
         return self.quantile(draw.random())
 
     def mean_bytes(self) -> float:
-        """The mean size in bytes."""
         first_size, first_share = self.points[0]
         return first_size * first_share + sum(
             (above[1] - below[1]) * (below[0] + above[0]) / 2
@@ -88,7 +84,6 @@ class Sizes:
         )
 
     def share_up_to(self, size_bytes: float) -> float:
-        """The share of flows with at most this many bytes."""
         if size_bytes < self.points[0][0]:
             return 0.0
         for below, above in pairwise(self.points):
@@ -166,7 +161,6 @@ def parse(text: str, where: str) -> tuple[Point, ...]:
 
 
 def published(name: str) -> Sizes:
-    """The distribution with one of the names in PUBLISHED."""
     file = resources.files("outcast.experiment") / "data" / f"{name}.csv"
     return Sizes(parse(file.read_text(encoding="utf-8"), name))
 

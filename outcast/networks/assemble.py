@@ -1,4 +1,4 @@
-"""Fills in what a user's file leaves open: addresses, datapath ids, ports."""
+"""From the parts of a user's file to a network: fills in missing addresses and datapath ids."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from outcast import handed_in
-from outcast.experiment import NetworkError, NetworkHost, NetworkSwitch
-from outcast.experiment.network import Segment
+from outcast.experiment import (
+    Network,
+    NetworkError,
+    NetworkHost,
+    NetworkLink,
+    NetworkSwitch,
+    OwnKeys,
+)
+from outcast.experiment.network import Segment, segments
 
 _FIRST_ADDRESS = int(IPv4Address("10.0.0.0"))
 
 
 def validated(subject: str, model: type[BaseModel], values: Mapping[str, Any]) -> Any:
-    """A part of a network. Raises NetworkError for what its model does not allow."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -38,7 +44,40 @@ def natural(name: str) -> tuple[tuple[int, int | str], ...]:
     )
 
 
-def hosts(
+def network(keys: Mapping[str, Any], parts: Mapping[str, Any]) -> Network:
+    """The network of the hosts, switches, links and notes of a file.
+
+    `keys` are those of the topology that decide it.
+
+    Raises NetworkError: it cannot be built.
+    """
+    for link in parts["links"]:
+        for words in link.get("own", {}).values():
+            validated(_between(link), OwnKeys, words)
+    links = [validated(_between(link), NetworkLink, link) for link in parts["links"]]
+    routers = sorted(parts["routers"], key=lambda router: natural(router["name"]))
+    names = {router["name"] for router in routers}
+    pairs = [(first.node, second.node) for first, second in (link.places for link in links)]
+    whole: Network = validated(
+        "",
+        Network,
+        {
+            "of": keys,
+            "hosts": _hosts(parts["hosts"], segments(pairs, names) if names else ()),
+            "switches": _switches(parts["switches"]),
+            "links": links,
+            "notes": parts["notes"][:20],
+            "routers": routers,
+        },
+    )
+    return whole
+
+
+def _between(link: Mapping[str, Any]) -> str:
+    return " - ".join(str(end).rpartition("-eth")[0] for end in link["ends"])
+
+
+def _hosts(
     found: Iterable[Mapping[str, Any]], segments: Sequence[Segment] = ()
 ) -> tuple[NetworkHost, ...]:
     """The hosts by name, with addresses where they have none.
@@ -89,7 +128,6 @@ def _first_addresses(
 
 
 def _valid(host: Mapping[str, Any]) -> str:
-    """A host's own address. Raises NetworkError for other text."""
     _mac(host["name"], host["ip"])
     return str(host["ip"])
 
@@ -104,7 +142,7 @@ def _mac(name: str, address: str) -> str:
     return ":".join(["02", "00", *(f"{byte:02x}" for byte in packed)])
 
 
-def switches(found: Iterable[Mapping[str, Any]]) -> tuple[NetworkSwitch, ...]:
+def _switches(found: Iterable[Mapping[str, Any]]) -> tuple[NetworkSwitch, ...]:
     """The switches by name, with datapath ids where they have none.
 
     As in Mininet, that is the first number in the name (Switch.defaultDpid). Where it is taken or

@@ -32,6 +32,8 @@ _KINDS = {"host": ("ip", "mac", "role"), "switch": ("dpid", "layer"), "router": 
 """The kinds of nodes, each with the attributes that it takes as they are."""
 _OF_LINKS = ("rate", "delay", "jitter", "loss", "mtu", "queue")
 _LONGEST_LABEL = 200
+_TYPES = ("boolean", "int", "integer", "long", "float", "double", "string", "yfiles")
+"""The types of attributes that networkx knows."""
 
 
 def read(content: bytes, name: str, hosts_per_switch: int) -> dict[str, Any]:
@@ -62,18 +64,32 @@ def read(content: bytes, name: str, hosts_per_switch: int) -> dict[str, Any]:
 
 
 def _require_harmless(content: bytes) -> None:
-    """Raises NetworkError for XML with a document type, which can hold entities, or too deep."""
+    """Raises NetworkError for XML with a document type, which can hold entities, or too deep.
+
+    networkx would add a node for an edge's end that the file does not declare.
+    """
     parser = expat.ParserCreate()
     depth = 0
+    nodes: set[str] = set()
+    ends: dict[str, None] = {}
 
     def refuse(*_declaration: object) -> None:
         raise NetworkError("", "declares a document type; allowed is plain GraphML without one")
 
-    def begin(_name: str, _attributes: object) -> None:
+    def begin(name: str, attributes: dict[str, str]) -> None:
         nonlocal depth
         depth += 1
         if depth > _MOST_DEPTH:
             raise NetworkError("", f"nested more than {_MOST_DEPTH} levels deep")
+        element = name.rpartition(":")[2]
+        if element == "node":
+            nodes.add(attributes.get("id", ""))
+        elif element == "edge":
+            ends.update(dict.fromkeys(attributes.get(end, "") for end in ("source", "target")))
+        elif element == "key" and (kind := attributes.get("attr.type", "string")) not in _TYPES:
+            raise NetworkError(
+                "", f"attr.type {_short(kind)} of a key: allowed are {', '.join(_TYPES)}"
+            )
 
     def end(_name: str) -> None:
         nonlocal depth
@@ -87,6 +103,8 @@ def _require_harmless(content: bytes) -> None:
         parser.Parse(content, True)
     except expat.ExpatError as error:
         raise NetworkError("", f"not XML: {error}") from None
+    if unknown := [end for end in ends if end not in nodes]:
+        raise NetworkError("", f"an edge leads to {_short(unknown[0])!r}, and no node has this id")
 
 
 def _simple(graph: Any) -> Any:

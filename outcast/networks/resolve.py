@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -24,13 +23,10 @@ from outcast.experiment import (
     FromGraph,
     Network,
     NetworkError,
-    NetworkLink,
     Origin,
-    OwnKeys,
     OwnTopology,
     Source,
 )
-from outcast.experiment.network import segments
 from outcast.networks import assemble, graph_file
 
 KEPT = "networks.json"
@@ -46,48 +42,65 @@ _BESIDE = {
 def experiment_of(source: Source) -> Experiment:
     """The experiment of a configuration that is read to be run, with its network.
 
-    Raises:
-        ConfigError: it is no valid experiment, or its network cannot be had.
-    """
-    return with_network(source.experiment(), source)
-
-
-def with_network(experiment: Experiment, source: Source) -> Experiment:
-    """The experiment with its network, if it names a file and has no network of that yet.
-
     Relative paths are relative to the folder of the source.
 
-    Raises ConfigError: in one line, the file, and what is wrong with it.
+    Raises ConfigError: it is no valid experiment; or the file of its network, and what is wrong.
     """
+    experiment = source.experiment()
     topology = experiment.topology
     if not isinstance(topology, OwnTopology):
         return experiment
-    if topology.network is not None and topology.network.of == topology.asked():
+    if topology.network is not None and topology.network.of == topology.requested():
         return experiment
-    refusal = functools.partial(source.refusal, ("topology", "path"))
-    is_result = source.files_from is None or is_of_result(Path(source.file))
-    if is_result and source.files_from is not None:
-        known = among(read_kept(source.files_from), topology)
-        if known is not None:
-            return experiment.model_copy(update={"topology": topology.built(known, None)})
-    if is_result or source.files_from is None:
+    if source.files_from is None or is_of_result(Path(source.file)):
+        built = topology.built(_known(topology, source), None)
+    else:
+        built = topology.built(*_made(topology, source, source.files_from))
+    return experiment.model_copy(update={"topology": built})
+
+
+def _known(topology: OwnTopology, source: Source) -> Network:
+    """The network that a sweep's folder keeps of a topology."""
+    kept = read_kept(source.files_from) if source.files_from is not None else []
+    known = among(kept, topology)
+    if known is None:
         raise ConfigError(
-            refusal(
+            source.refusal(
+                ("topology", "path"),
                 f"{topology.path}: the network that it makes is not in this result, and files that "
-                "a result names are not read; allowed is the configuration that it was made from"
+                "a result names are not read; allowed is the configuration that it was made from",
             )
         )
-    path = source.files_from / topology.path
+    return known
+
+
+def _made(topology: OwnTopology, source: Source, folder: Path) -> tuple[Network, Origin]:
+    """The network of a user's file."""
+    refusal = functools.partial(source.refusal, ("topology", "path"))
+    path = folder / topology.path
+    most_bytes = MOST_CODE_BYTES if isinstance(topology, FromFile) else graph_file.MOST_BYTES
     try:
-        content = _read(path, topology)
+        content = handed_in.read_bytes(path, most_bytes)
+    except FileNotFoundError:
+        raise ConfigError(refusal(f"{path}: there is no such file")) from None
     except InputError as error:
         raise ConfigError(refusal(str(error))) from None
     try:
-        network = _network(topology, path, content)
+        if isinstance(topology, FromGraph):
+            parts = graph_file.read(content, path.name, topology.hosts_per_switch)
+        else:
+            # It imports Mininet, which graphs do not need.
+            from outcast.networks import topo_file
+
+            assert isinstance(topology, FromFile)
+            parts = topo_file.read(path, content, topology.topo, topology.args)
+        network = assemble.network(topology.requested(), parts)
+    except NetworkError as error:
+        line = f"{path}: {_line(str(error))}"
+        raise ConfigError(refusal(line) if source.point else line) from None
     except ConfigError as error:
         raise ConfigError(refusal(str(error)) if source.point else str(error)) from None
-    origin = Origin(source.files_from.absolute(), path.name, content)
-    return experiment.model_copy(update={"topology": topology.built(network, origin)})
+    return network, Origin(folder.absolute(), path.name, content)
 
 
 def read_kept(folder: Path) -> list[Network]:
@@ -104,7 +117,7 @@ def read_kept(folder: Path) -> list[Network]:
 
 def among(kept: Iterable[Network], topology: OwnTopology) -> Network | None:
     """The network of this topology, if it is one of these."""
-    requested = topology.asked()
+    requested = topology.requested()
     return next((network for network in kept if network.of == requested), None)
 
 
@@ -114,31 +127,6 @@ def is_of_result(config: Path) -> bool:
     return any(os.path.lexists(config.parent / name) for name in beside)
 
 
-def _read(path: Path, topology: OwnTopology) -> bytes:
-    """Raises InputError, which begins with the file."""
-    most = MOST_CODE_BYTES if isinstance(topology, FromFile) else graph_file.MOST_BYTES
-    try:
-        return handed_in.read_bytes(path, most)
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
-
-
-def _network(topology: OwnTopology, path: Path, content: bytes) -> Network:
-    """Raises ConfigError, which begins with the file."""
-    try:
-        if isinstance(topology, FromGraph):
-            parts = graph_file.read(content, path.name, topology.hosts_per_switch)
-        else:
-            # It imports Mininet, which graphs do not need.
-            from outcast.networks import topo_file
-
-            assert isinstance(topology, FromFile)
-            parts = topo_file.read(path, content, topology.topo, topology.args)
-        return network_of_parts(topology, parts)
-    except NetworkError as error:
-        raise ConfigError(f"{path}: {_line(str(error))}") from None
-
-
 def _line(text: str) -> str:
     """A text with names from a stranger's file, as a line without long words and controls."""
     words = (word if len(word) <= 60 else f"{word[:57]}..." for word in text.split())
@@ -146,35 +134,3 @@ def _line(text: str) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
         for letter in " ".join(words)
     )
-
-
-def network_of_parts(topology: OwnTopology, parts: Mapping[str, Any]) -> Network:
-    """The network of hosts, switches, links and notes that a file gave.
-
-    Raises:
-        NetworkError: it cannot be built.
-    """
-    for link in parts["links"]:
-        for words in link.get("own", {}).values():
-            assemble.validated(_between(link), OwnKeys, words)
-    links = [assemble.validated(_between(link), NetworkLink, link) for link in parts["links"]]
-    routers = sorted(parts["routers"], key=lambda router: assemble.natural(router["name"]))
-    names = {router["name"] for router in routers}
-    pairs = [(first.node, second.node) for first, second in (link.places for link in links)]
-    network: Network = assemble.validated(
-        "",
-        Network,
-        {
-            "of": topology.asked(),
-            "hosts": assemble.hosts(parts["hosts"], segments(pairs, names) if names else ()),
-            "switches": assemble.switches(parts["switches"]),
-            "links": links,
-            "notes": parts["notes"][:20],
-            "routers": routers,
-        },
-    )
-    return network
-
-
-def _between(link: Mapping[str, Any]) -> str:
-    return " - ".join(str(end).rpartition("-eth")[0] for end in link["ends"])

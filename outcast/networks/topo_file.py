@@ -50,7 +50,6 @@ def routes(name: object, info: Mapping[str, Any]) -> bool:
 
 
 def host(name: object, info: Mapping[str, Any]) -> dict[str, Any]:
-    """A host's keys. Raises NetworkError."""
     given = _given(str(name), "host", info, _HOST, ("isSwitch", "kind"))
     if info.get("inNamespace") is False:
         raise NetworkError(str(name), "inNamespace=False: allowed are hosts in their own namespace")
@@ -113,7 +112,6 @@ def _given(
     honoured: tuple[str, ...],
     passed: tuple[str, ...],
 ) -> dict[str, Any]:
-    """The honoured options that have a value. Raises NetworkError for what is neither."""
     given = {}
     for key, value in info.items():
         if key == "cls":

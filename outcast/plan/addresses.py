@@ -18,6 +18,7 @@ from outcast.errors import ConfigError, did_you_mean
 from outcast.experiment import Experiment, Link
 from outcast.experiment.network import ROUTERS_FROM, Segment, segments
 from outcast.experiment.parts import Family
+from outcast.experiment.topology import Shortest
 from outcast.experiment.workloads import DATAGRAM_HEADERS_BYTES
 
 PREFIX = int(IPv6Address("fd00::"))
@@ -28,7 +29,6 @@ LEAST_MTU_BYTES = 1280
 
 
 def ipv6_of(ipv4: str) -> str:
-    """The IPv6 address of the host that has this IPv4 address."""
     return str(IPv6Address(PREFIX | int(IPv4Address(ipv4))))
 
 
@@ -58,10 +58,10 @@ def add_ipv6(graph: Graph) -> None:
             data["ip6"] = ipv6_of(str(data["ip"]))
 
 
-def require_mtu(links: Iterable[Link]) -> None:
+def require_mtu(experiment: Experiment, links: Iterable[Link]) -> None:
     """Raises ConfigError where a link is too narrow for IPv6 (RFC 8200, section 5)."""
     least_bytes = min(link.mtu_bytes for link in links)
-    if least_bytes < LEAST_MTU_BYTES:
+    if experiment.addressing != "ipv4" and least_bytes < LEAST_MTU_BYTES:
         raise ConfigError(
             f"links: a link takes {least_bytes} B; IPv6 needs {LEAST_MTU_BYTES} B or more, or "
             "addressing: ipv4"
@@ -74,7 +74,6 @@ def machine_of(graph: Graph, host: str) -> str:
 
 
 def address_of(graph: Graph, host: str, family: Family) -> str:
-    """A host's address of a family."""
     return str(graph.nodes[host]["ip" if family == "ipv4" else "ip6"])
 
 
@@ -146,7 +145,6 @@ class Subnets:
             raise ConfigError("topology: allowed are 255 subnets between routers") from None
 
     def ip(self, router: str, neighbour: str) -> str:
-        """The IPv4 address of a router's port."""
         return self._ip[router, neighbour]
 
     def mac(self, router: str, neighbour: str) -> str:
@@ -169,7 +167,6 @@ class Subnets:
         }
 
     def hosts(self, router: str) -> list[str]:
-        """The hosts in the subnets of a router."""
         return [
             host
             for segment, hosts in zip(self.segments, self._hosts, strict=True)
@@ -219,19 +216,18 @@ def _segments(graph: Graph) -> list[Segment]:
 
 
 def _is_at(node: str, segment: Segment) -> bool:
-    """Whether a node is in a subnet, or is a router at it."""
     return node in segment.nodes or any(router == node for router, _ in segment.ports)
 
 
 def ipv6_route(route: Route) -> Route:
-    """The same route for the IPv6 addresses."""
     network, gateway = map(ipv6_of, (route.network, route.gateway))
     return Route(network, route.prefix_length + PREFIX_BITS, gateway)
 
 
-def add_ways(graph: Graph, ways: tuple[tuple[str, ...], ...]) -> None:
+def add_ways(experiment: Experiment, graph: Graph) -> None:
     """Puts `routing.ways` into the graph. Raises ConfigError for what is no path of it."""
-    subnets = [segment.nodes for segment in _segments(graph)]
+    ways = experiment.routing.ways if isinstance(experiment.routing, Shortest) else ()
+    subnets = [segment.nodes for segment in _segments(graph)] if ways else []
     for number, way in enumerate(ways):
         where = f"routing.ways.{number}"
         for name in way:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
+from controllers import routes
 from controllers.graph import Graph
-from outcast.experiment import Link
+from outcast.errors import ConfigError, did_you_mean, some_of
+from outcast.experiment import Experiment, Link
 from outcast.plan import addresses
+from outcast.plan.flows import Flow, hashed_paths
 from outcast.plan.links import Direction
-from outcast.plan.topology import ingress_port, port_name
+from outcast.plan.topology import Ways, every_way, ingress_port, port_name
+
+FIRST_TTL = 64
+"""IPDEFTTL of the kernel's include/uapi/linux/ip.h; IPv6's hop limit is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,101 @@ class Bottleneck:
     egress: str
     ingress: tuple[str, ...]
     destinations: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The flows, and the ways of other traffic. Each way is a path with the path back."""
+
+    flows: Sequence[Flow]
+    generated: Ways
+    programs: Ways
+    probes: Ways
+    subflows: Ways
+
+    @property
+    def loading(self) -> Ways:
+        """Ways of what loads links besides the flows. Probes load nothing."""
+        return [*self.generated, *self.programs]
+
+
+def find_all(
+    experiment: Experiment,
+    graph: Graph,
+    table: routes.Routes,
+    links: Mapping[Direction, Link],
+    traffic: Traffic,
+) -> Iterator[Bottleneck]:
+    """The studied port, and then the others that are bottlenecks too.
+
+    Raises ConfigError: there is no such port, or a packet would not outlive its way.
+    """
+    flows, ways = traffic.flows, traffic.loading
+    # Probes load nothing, so they are looked at only where there is nothing else.
+    of_flows: list[Sequence[str]] = [flow.path for flow in flows]
+    if table.per_packet:
+        of_flows = [way for f in flows for way in every_way(graph, table, f.src, f.dst)]
+    crossing: Sequence[Sequence[str]] = of_flows or [there for there, _ in ways or traffic.probes]
+    first = _bottleneck(experiment, graph, crossing, links, [there for there, _ in ways])
+    all_ways = [*ways, *traffic.probes, *traffic.subflows]
+    paths: list[Sequence[str]] = [*sorted(path for way in all_ways for path in way)]
+    paths += [flow.return_path for flow in flows]
+    if table.per_packet:
+        paths += [way for f in flows for way in every_way(graph, table, f.dst, f.src)]
+    paths += hashed_paths(graph, table, flows)
+    _require_hops(graph, [*of_flows, *paths])
+    of_programs = traffic.programs
+    measured = [*of_flows, *(tuple(there) for there, _ in of_programs)]
+    # A program's flows are found in the captures, and would be found at both ports.
+    others = find_others(graph, measured, links, first, may_share=not of_programs)
+    return (with_all_packets(port, graph, paths) for port in (first, *others))
+
+
+def _bottleneck(
+    experiment: Experiment,
+    graph: Graph,
+    paths: Sequence[Sequence[str]],
+    links: Mapping[Direction, Link],
+    beside: Iterable[Sequence[str]],
+) -> Bottleneck:
+    if experiment.bottleneck is None:
+        bottleneck = find(graph, paths, links, beside=beside)
+        # A path between two hosts has a switch on it, and so an output port.
+        assert bottleneck is not None
+        return bottleneck
+    port = experiment.bottleneck.port
+    hops = {
+        port_name(graph, switch, neighbour): (switch, neighbour)
+        for switch, neighbour in links
+        if graph.nodes[switch]["kind"] != "host"
+    }
+    require_port("bottleneck.port", port, list(hops))
+    bottleneck = find(graph, paths, links, set(links) - {hops[port]})
+    if bottleneck is None:
+        crossed = sorted({port_name(graph, *hop) for path in paths for hop in pairwise(path[1:])})
+        raise ConfigError(
+            f"bottleneck.port: no flow leaves by {port}; flows leave by {some_of(crossed, 12)}"
+        )
+    return bottleneck
+
+
+def require_port(key: str, port: str, ports: Sequence[str]) -> None:
+    """Raises ConfigError where there is no such port; its text begins with `key`."""
+    if port not in ports:
+        raise ConfigError(
+            f"{key}: no switch port {port!r}; there are {', '.join(ports[:6])}, ..."
+            f"{did_you_mean(port, ports)}"
+        )
+
+
+def _require_hops(graph: Graph, paths: Iterable[Sequence[str]]) -> None:
+    for path in paths:
+        routers = sum(graph.nodes[node]["kind"] == "router" for node in path)
+        if routers >= FIRST_TTL:
+            raise ConfigError(
+                f"topology: {routers} routers on the way from {path[0]} to {path[-1]}; allowed "
+                f"are {FIRST_TTL - 1}, because a packet's TTL begins with {FIRST_TTL}"
+            )
 
 
 def find(

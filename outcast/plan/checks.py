@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from controllers.graph import Graph
 from outcast.errors import ConfigError, did_you_mean, refusals_at
-from outcast.experiment import Experiment, Transport
+from outcast.experiment import Experiment
 from outcast.experiment.links import STANDARD_MTU_BYTES
 from outcast.experiment.queues import WITH_CLASSES
-from outcast.plan import addresses, flows, grouping, noise, ports
-from outcast.plan.flows import Flow
+from outcast.plan import addresses, grouping, noise, ports
+from outcast.plan.bottleneck import Traffic
+from outcast.plan.flows import Flow, host_transports, negotiated_ecn
 from outcast.plan.model import Plan
 from outcast.plan.schedule import Generated
 from outcast.units import format_time
 
-FIRST_TTL = 64
-"""IPDEFTTL of the kernel's include/uapi/linux/ip.h; IPv6's hop limit is the same."""
-
 
 def require_layers(experiment: Experiment, graph: Graph) -> None:
-    """Raises ConfigError where `links.layers` names layers that the topology lacks."""
     existing = sorted({str(graph.edges[edge]["layers"]) for edge in graph.edges})
     for layers, _ in experiment.links.layers.given():
         if layers not in existing:
@@ -68,9 +65,11 @@ def require_interfaces(experiment: Experiment, graph: Graph, flows: Sequence[Flo
 
 
 def require_transport(
-    base: Transport, of_hosts: Mapping[str, Transport], generated: Sequence[Generated]
+    experiment: Experiment, graph: Graph, flows: Sequence[Flow], generated: Sequence[Generated]
 ) -> None:
     """Raises ConfigError where a group of flows changes a host that generated TCP flows use."""
+    base = experiment.transport
+    of_hosts = host_transports(base, flows, lambda host: addresses.machine_of(graph, host))
     for flow in generated:
         src, dst = of_hosts.get(flow.src, base), of_hosts.get(flow.dst, base)
         # A connection negotiates SACK and ECN only where both of its ends have them.
@@ -78,7 +77,7 @@ def require_transport(
             "min_rto": src.min_rto_ns == base.min_rto_ns,
             "pacing": (src.pacing == "fq") == (base.pacing == "fq"),
             "sack": (src.sack and dst.sack) == base.sack,
-            "ecn": flows.negotiated_ecn(src.ecn, dst.ecn) == base.ecn,
+            "ecn": negotiated_ecn(src.ecn, dst.ecn) == base.ecn,
         }
         for name, is_alike in agrees.items():
             if not is_alike and flow.size_bytes is not None:
@@ -89,19 +88,18 @@ def require_transport(
                 )
 
 
-def require_hops(graph: Graph, paths: Iterable[Sequence[str]]) -> None:
-    """Raises ConfigError where a packet would not outlive its way."""
-    for path in paths:
-        routers = sum(graph.nodes[node]["kind"] == "router" for node in path)
-        if routers >= FIRST_TTL:
-            raise ConfigError(
-                f"topology: {routers} routers on the way from {path[0]} to {path[-1]}; allowed "
-                f"are {FIRST_TTL - 1}, because a packet's TTL begins with {FIRST_TTL}"
-            )
+def require_traffic(experiment: Experiment, traffic: Traffic) -> None:
+    if traffic.flows or traffic.loading or traffic.probes:
+        return
+    if experiment.workloads:
+        raise ConfigError("workloads: no flow starts within the duration; allowed is more load")
+    raise ConfigError(
+        "programs: none names another host, so nothing would be sent; allowed is a host's address "
+        "in a command, as {h1}, or its name in `to`"
+    )
 
 
 def require_ports(experiment: Experiment, plan: Plan) -> None:
-    """Raises ConfigError where `queues` names ports that the topology lacks."""
     layers = sorted({str(plan.graph.nodes[node]["layer"]) for node in plan.forwarders})
     of_switches = plan.switch_ports()
     for index, exception in enumerate(experiment.queues):
@@ -174,7 +172,6 @@ def require_one_idle(experiment: Experiment, plan: Plan) -> None:
 
 
 def require_blackout(experiment: Experiment, plan: Plan) -> None:
-    """Raises ConfigError where `blackout.at` is no input of the bottleneck at a switch."""
     bottleneck = plan.bottleneck
     at = experiment.blackout and experiment.blackout.at
     if at and bottleneck.switch in plan.routers:
@@ -187,7 +184,6 @@ def require_blackout(experiment: Experiment, plan: Plan) -> None:
 
 
 def require_groups(experiment: Experiment, plan: Plan) -> None:
-    """Raises ConfigError where `analysis.compare` names groups that the flows do not form."""
     analysis = experiment.analysis
     names = [program.name for program in plan.programs]
     with refusals_at("analysis.compare"):

@@ -142,7 +142,6 @@ class _Planner:
         self._taken: dict[tuple[int, str, str], int] = {}
 
     def take(self, number: int, event: Event, direction: tuple[str, str]) -> None:
-        """Plans what an event changes in one direction of its link. Raises ConfigError."""
         where = f"events.{number}"
         if event.up is not None and not self._has_a_switchs_port(direction, where):
             return
@@ -199,7 +198,6 @@ class _Planner:
 
 
 def _directions(event: Event, plan: Plan, where: str) -> Iterator[tuple[str, str]]:
-    """The directions that an event names. Raises ConfigError where there is no such link."""
     node, neighbour = event.between or (str(event.source), str(event.to))
     if not plan.graph.has_edge(node, neighbour):
         directions = [end for edge in plan.graph.edges for end in (edge, edge[::-1])]
@@ -222,7 +220,6 @@ def _seed(experiment: Experiment, event: Event, node: str, neighbour: str) -> in
 def _wanted(
     event: Event, experiment: Experiment, plan: Plan, port: PortQueue, where: str
 ) -> Iterator[tuple[What, int, PortQueue]]:
-    """What an event changes at a port, and the port's settings after each change."""
     if event.up is not None:
         yield "up", int(event.up), port
     if event.rate_bps is not None:
@@ -317,7 +314,6 @@ def _with_limit(queue: Queue, event: Event, link: Link, base_rtt_ns: int, where:
 
 
 def _note_up(event: Event, number: int, down: dict[frozenset[str], int]) -> None:
-    """Keeps which links are down. Raises ConfigError where an event changes nothing of that."""
     ends = frozenset(event.between or ())
     named = " and ".join(event.between or ())
     if event.up and ends not in down:

@@ -68,12 +68,10 @@ class Flow:
 
     @property
     def family(self) -> Family:
-        """Of its addresses."""
         return "ipv6" if ":" in self.src_ip else "ipv4"
 
     @property
     def five_tuple(self) -> FiveTuple:
-        """The addresses and ports in the headers of its data packets."""
         return FiveTuple(self.src_ip, self.sport, self.dst_ip, self.dport, TCP)
 
 
@@ -215,7 +213,6 @@ def _pairs(
 
 
 def _require_times(experiment: Experiment, group: FlowGroup, flows: int, where: str) -> None:
-    """Raises ConfigError where the last flow of a staggered group starts or ends too late."""
     last_ns = group.start_ns + (flows - 1) * group.stagger_ns
     if last_ns + (group.duration_ns or 0) > experiment.duration_ns - (group.duration_ns is None):
         raise ConfigError(

@@ -62,7 +62,6 @@ class Grouping:
 
 
 def control_of(flow: Member) -> str:
-    """A flow's congestion control, or UDP."""
     return flow.congestion_control or UDP
 
 
@@ -108,7 +107,6 @@ def every(flows: Sequence[_Flow], compared: Sequence[_Flow] | None = None) -> Gr
 
 
 def _is_told(kind: GroupKind, flows: Sequence[Member]) -> bool:
-    """Whether what a kind of grouping needs is known of the flows."""
     match kind:
         case "name":
             return any(flow.name is not None for flow in flows)

@@ -30,8 +30,6 @@ PAGE = "docs/envelope.md"
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The least and the most that was tried, and the words for such a number."""
-
     least: int
     most: int
     words: Callable[[int], str]
@@ -131,7 +129,6 @@ def hints(experiment: Experiment, plan: Plan) -> list[str]:
 
 
 def _unmarked(experiment: Experiment, plan: Plan) -> list[str]:
-    """A line on flows that react to ECN, and whose queue never marks."""
     found: list[tuple[Flow, str, Queue]] = []
     measured = {port.egress for port in (plan.bottleneck, *plan.others)}
     for flow in plan.flows:
@@ -235,7 +232,6 @@ def _where_set(experiment: Experiment, flow: Flow, key: str) -> str:
 
 
 def _queue_bytes(experiment: Experiment, plan: Plan, flow: Flow) -> int:
-    """What the queue of a flow's slowest port of a switch holds."""
     queues = [ports.switch_queue(experiment, plan, port) for port in plan.ports_on(flow.path)]
     slowest = min(queues, key=lambda queue: queue.rate_bps, default=None)
     return 0 if slowest is None else slowest.limit_packets * slowest.frame_bytes

@@ -81,7 +81,6 @@ def _with_own(base: Link, words: Mapping[str, object], where: str) -> Link:
 def _override(
     experiment: Experiment, settings: dict[Direction, Link], traces: Mapping[int, Steps]
 ) -> None:
-    """Puts the settings of `links.overrides` in place. Raises ConfigError."""
     by: dict[Direction, str] = {}
     for number, override in enumerate(experiment.links.overrides):
         where = f"links.overrides.{number}"
@@ -171,7 +170,6 @@ class Wire:
     interfaces: tuple[str, str]
 
     def facing(self, node: str) -> str:
-        """The interface that an end of the link is linked to."""
         return self.interfaces[self.nodes.index(node)]
 
 

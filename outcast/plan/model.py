@@ -37,8 +37,6 @@ BLACKOUT_ENDS = ("blackout-link", "blackout-port")
 
 @dataclass(frozen=True, slots=True)
 class PlannedMember:
-    """A planned flow as a `grouping.Member`."""
-
     flow: int
     name: str | None
     hops: int
@@ -85,7 +83,6 @@ class Plan:
 
     @cached_property
     def traced(self) -> frozenset[Direction]:
-        """The directions of links whose rate a trace changes."""
         return frozenset(direction for trace in self.traces for direction in trace.directions)
 
     @cached_property
@@ -122,11 +119,9 @@ class Plan:
         ]
 
     def base_rtt_ns(self, there: Sequence[str], back: Sequence[str]) -> int:
-        """The time of a full frame and its acknowledgement without any queue."""
         return base_rtt_ns(self.links, there, back)
 
     def slowest_bps(self, path: Sequence[str]) -> int:
-        """The least rate of a path's links."""
         return min(self.links[hop].rate_bps for hop in pairwise(path))
 
     def product_bytes(self, flow: Flow) -> int:
@@ -144,7 +139,6 @@ class Plan:
 
     @cached_property
     def wires(self) -> Mapping[frozenset[str], Wire]:
-        """The wire of every link that loses packets, by the set of its ends."""
         return wires(self.links)
 
     @property
@@ -156,12 +150,10 @@ class Plan:
         ]
 
     def smallest_mtu_bytes(self, path: Sequence[str]) -> int:
-        """The largest packet that every link on a path takes."""
         return min(self.links[hop].mtu_bytes for hop in pairwise(path))
 
     @property
     def pairs(self) -> set[tuple[str, str]]:
-        """Sender and receiver of every flow and probe, and hosts of programs that talk."""
         pairs = {(flow.src, flow.dst) for flow in self.flows}
         pairs |= {(flow.src, flow.dst) for flow in self.generated}
         pairs |= {(series.src, series.dst) for series in self.probes}
@@ -183,7 +175,6 @@ class Plan:
 
     @property
     def hosts(self) -> list[str]:
-        """The names of the hosts, in the topology's order."""
         return [name for name, data in self.graph.nodes(data=True) if data["kind"] == "host"]
 
     def machine(self, host: str) -> str:
@@ -206,26 +197,21 @@ class Plan:
 
     @property
     def switches(self) -> list[str]:
-        """The names of the switches, in the topology's order."""
         return [name for name, data in self.graph.nodes(data=True) if data["kind"] == "switch"]
 
     @cached_property
     def routers(self) -> list[str]:
-        """The names of the routers, in the topology's order."""
         return [name for name, data in self.graph.nodes(data=True) if data["kind"] == "router"]
 
     @property
     def forwarders(self) -> list[str]:
-        """The names of the switches and the routers."""
         return [*self.switches, *self.routers]
 
     @cached_property
     def subnets(self) -> Subnets:
-        """The subnets between routers."""
         return Subnets(self.graph, self.routes)
 
     def ip(self, host: str) -> str:
-        """The host's IPv4 address."""
         return str(self.graph.nodes[host]["ip"])
 
     def addresses(self, host: str) -> tuple[str, ...]:
@@ -240,7 +226,6 @@ class Plan:
         }
 
     def mac(self, host: str) -> str:
-        """The host's Ethernet address."""
         return str(self.graph.nodes[host]["mac"])
 
     def path(self, src: str, dst: str, flow: FiveTuple | None = None) -> list[str]:
@@ -303,7 +288,6 @@ class Plan:
         return sorted(both, key=lambda packet: (packet.src, packet.dst, packet.sport, packet.dport))
 
     def port(self, node: str, neighbour: str) -> str:
-        """The interface of `node` that leads to `neighbour`."""
         return port_name(self.graph, node, neighbour)
 
     @cached_property

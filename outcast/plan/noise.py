@@ -104,7 +104,6 @@ class HostNoise:
 
 
 def of_hosts(experiment: Experiment) -> HostNoise:
-    """The noise of every host."""
     interrupts, sender = experiment.noise.interrupts, experiment.noise.sender
     held = sender_span = throttle = None
     if isinstance(interrupts, Throttled):

@@ -155,7 +155,6 @@ def exception_at(experiment: Experiment, plan: Plan, port: str) -> int | None:
 
 
 def places(exception: QueueException) -> list[str]:
-    """The ports or the layer that an entry of `queues` names."""
     return [exception.at] if isinstance(exception.at, str) else exception.at
 
 
@@ -186,7 +185,6 @@ def red_idle(queue: Queue) -> str | None:
 
 
 def queue_of(experiment: Experiment, plan: Plan, port: str) -> PortQueue:
-    """The settings of any port."""
     node = plan.ends[port][0]
     if plan.graph.nodes[node]["kind"] == "host":
         return host_queue(experiment, plan, node)

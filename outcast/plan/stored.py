@@ -46,8 +46,6 @@ class _Alike(handed_in.Record):
 
 
 class _Document(handed_in.Versioned):
-    """The file's keys, in their order."""
-
     format: int = 1
     graph: _Network
     routing: str
@@ -69,7 +67,6 @@ class _Document(handed_in.Versioned):
 
 
 def dumps(plan: Plan) -> str:
-    """The plan as the text of plan.json."""
     document: dict[str, Any] = {
         field.name: getattr(plan, field.name)
         for field in fields(plan)

@@ -43,7 +43,6 @@ def make_topo(experiment: Experiment) -> Topo:
 
 
 def _topo_of(network: Network) -> Topo:
-    """A network that an experiment carries, as Mininet's."""
     # Not sooner, because a machine without Mininet gets it with the guest's root.
     from mininet.topo import Topo
 
@@ -145,7 +144,6 @@ def ingress_port(graph: Graph, path: Sequence[str], egress: str) -> str | None:
 
 
 def port_name(graph: Graph, node: str, neighbour: str) -> str:
-    """The interface of `node` that leads to `neighbour`, as Mininet names it."""
     return f"{node}-eth{graph.edges[node, neighbour]['ports'][node]}"
 
 

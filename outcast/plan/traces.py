@@ -75,8 +75,6 @@ def read(path: Path, frame_bits: int, *, repeat: bool) -> Trace:
 
 
 class _LineError(ValueError):
-    """What is wrong with a line of a trace."""
-
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
         self.line = line
@@ -161,7 +159,6 @@ def _rate(number: int, cell: str, unit: str) -> Fraction:
 
 
 def _number(cell: str) -> Fraction:
-    """A number of digits with a decimal point. Raises ValueError."""
     whole, _, part = cell.partition(".")
     if len(cell) > 30 or not (whole + part).isascii() or not (whole + part).isdigit():
         raise ValueError

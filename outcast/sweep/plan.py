@@ -95,7 +95,7 @@ def plan_sweep(source: Source, choose: Callable[[Planned], EngineName]) -> Plan:
         key = canonical(point.settings)
         if key not in checked:
             at_point = source.at_point(point.settings)
-            experiment = networks.with_network(at_point.experiment(), at_point)
+            experiment = networks.experiment_of(at_point)
             planned = Planned(experiment, at_point.located)
             engine = choose(planned)
             resolved, built = planned.by(engine)

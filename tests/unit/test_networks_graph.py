@@ -18,7 +18,7 @@ from controllers.hashing import FiveTuple
 from outcast import experiment
 from outcast.errors import ConfigError
 from outcast.experiment import FromGraph, Network
-from outcast.networks import graph_file, resolve
+from outcast.networks import assemble, graph_file, resolve
 from outcast.plan.make import make_plan
 from outcast.plan.topology import compute_routes, make_graph, make_topo
 from outcast.view.figures import topology as drawing
@@ -218,7 +218,7 @@ def test_any_bytes_are_a_network_or_one_line(noise, data):
     refusal = ""
     try:
         parts = graph_file.read(whole[:cut] + noise + whole[cut + len(noise) :], "x.graphml", 1)
-        resolve.network_of_parts(FromGraph(kind="graph", path="x", hosts_per_switch=1), parts)
+        assemble.network({"path": "x", "hosts_per_switch": 1}, parts)
     except experiment.NetworkError as error:
         refusal = str(error)
     assert "\n" not in refusal
@@ -282,7 +282,7 @@ entries_of = dict[
 def test_every_pair_has_a_path_that_the_tables_follow(drawn, kind):
     parts = graph_file.read(graphml(drawn), "drawn.graphml", 0)
     topology = FromGraph(kind="graph", path="drawn.graphml")
-    network = resolve.network_of_parts(topology, parts)
+    network = assemble.network(topology.requested(), parts)
     loaded = experiment.load(PARKING_LOT, [f"routing={{kind: {kind}}}"])
     loaded = loaded.model_copy(update={"topology": topology.built(network, None)})
     graph = make_graph(make_topo(loaded))

@@ -151,7 +151,6 @@ class QueueKind(Part):
 
     @property
     def limits(self) -> dict[str, Limit]:
-        """Its limits by key, as the configuration has them."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: value for name, value in values.items() if isinstance(value, Limit)}
 
@@ -165,7 +164,6 @@ class QueueKind(Part):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **more: Any) -> None:
-        """Raises TypeError where a kind is incomplete."""
         super().__pydantic_init_subclass__(**more)
         field = cls.model_fields.get("kind")
         if field is None or get_origin(field.annotation) is not Literal:
@@ -274,5 +272,4 @@ def numbered(options: bytes, **wanted: tuple[object, int]) -> Iterator[Setting]:
 
 
 def ecn_word(marks: bool) -> str:
-    """The word by which tc(8) switches marking on or off."""
     return "ecn" if marks else "noecn"

@@ -220,7 +220,6 @@ class HtbClasses(HasClasses):
 
     @property
     def rates_bps(self) -> int:
-        """The rates of all classes together."""
         return sum(each.rate_bps for each in self.classes)
 
     def check_rate(self, rate_bps: int) -> None:

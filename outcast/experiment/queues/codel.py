@@ -24,7 +24,6 @@ class RunsCodel(base.ControlsDelay, base.CountsPackets):
 
     @property
     def codel_words(self) -> str:
-        """CoDel's own settings in the words of tc(8)."""
         return (
             f"target {self.target_ns // 1000}us interval {self.interval_ns // 1000}us "
             f"{base.ecn_word(self.ecn)}"

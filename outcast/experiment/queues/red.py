@@ -139,7 +139,6 @@ class Parameters(NamedTuple):
 
 
 def parameters(options: bytes) -> Parameters:
-    """The parameters in red's TCA_OPTIONS; zeros where there are none."""
     raw = netlink.attribute(options, TCA_RED_PARMS) or bytes(16)
     limit, minimum, maximum, weight_exponent, _, _, flags = struct.unpack("=IIIBBBB", raw)
     return Parameters(limit, minimum, maximum, weight_exponent, flags)
