@@ -18,10 +18,8 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogFormatter
-from PIL import Image
 
 from outcast import files
-from outcast.errors import InputError
 from outcast.view.palette import GREY
 
 STYLE: dict[Any, Any] = {
@@ -173,18 +171,6 @@ def _rasterize(figure: Figure) -> None:
     for line in figure.findobj(Line2D):
         if np.size(line.get_xdata()) > _MOST_VERTICES:
             line.set_rasterized(True)
-
-
-def lighter(path: Path) -> bytes:
-    """A stored PNG with 128 colours, which takes a third of its bytes. Raises InputError."""
-    try:
-        with Image.open(path) as picture:
-            fewer = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
-    stream = io.BytesIO()
-    fewer.save(stream, "PNG")
-    return stream.getvalue()
 
 
 def nothing(axes: Axes, text: str) -> None:
