@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from outcast.api.archives import Replay, pack, replay
     from outcast.api.captures import export
-    from outcast.api.commands import Executed, exec_in
     from outcast.api.experiments import load
     from outcast.api.joins import Join, join_captures
+    from outcast.api.making import Executed, exec_in
     from outcast.api.runs import Execution, Program, Run, analyze, open_run, run
     from outcast.api.sweeps import Sweep, open_sweep, run_sweep
     from outcast.api.traces import KernelTrace, trace
@@ -115,9 +115,9 @@ if not TYPE_CHECKING:
         {
             "outcast.api.archives": "Replay pack replay",
             "outcast.api.captures": "export",
-            "outcast.api.commands": "Executed exec_in",
             "outcast.api.experiments": "load",
             "outcast.api.joins": "Join join_captures",
+            "outcast.api.making": "Executed exec_in",
             "outcast.api.runs": "Execution Program Run analyze open_run run",
             "outcast.api.sweeps": "Sweep open_sweep run_sweep",
             "outcast.api.traces": "KernelTrace trace",

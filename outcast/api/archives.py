@@ -161,9 +161,9 @@ def replay(
     path, target = Path(source), None if directory is None else Path(directory)
     with opened(path, sweeps=True) as there, scratch_folder() as scratch:
         if _is_sweep(there.path):
-            from outcast.api import sweep_archives
+            from outcast.api.sweeps import replay_sweep
 
-            return sweep_archives.replay(
+            return replay_sweep(
                 there.path, path, target, scratch, runs, jobs, allow_programs, progress
             )
         _require_no_options(path, runs, jobs)

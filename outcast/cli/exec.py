@@ -62,7 +62,7 @@ def command(
     Flows, workloads and clients of CONFIG do not run; its servers do. {h1} is the address of
     host h1.
     """
-    from outcast.api import commands
+    from outcast.api import making
 
     shared.end_as_interrupted()
     deadline_s = shared.parsed("--deadline", deadline, units.parse_time_ns) / 1e9
@@ -76,7 +76,7 @@ def command(
         to.flush()
 
     seen = None if as_json else on_output
-    executed = commands.exec_in(chosen, command_line, host, deadline_s=deadline_s, on_output=seen)
+    executed = making.exec_in(chosen, command_line, host, deadline_s=deadline_s, on_output=seen)
     if as_json:
         written = {"stdout": executed.stdout, "stderr": executed.stderr}
         texts = {name: data.decode(errors="replace") for name, data in written.items()}
