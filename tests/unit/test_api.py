@@ -1,6 +1,5 @@
 """`import outcast`: its members, and that each does what its verb does, in any Python program."""
 
-import asyncio
 import os
 import shutil
 import signal
@@ -130,15 +129,6 @@ def test_a_run_from_the_experiment_to_its_figures(golden):
     assert outcast.open_run(default).summary == run.summary
     with pytest.raises(outcast.ConfigError, match="results/one: exists already"):
         outcast.run(outcast.load(FIG3C), "results/one")
-
-
-def test_a_run_inside_of_a_running_event_loop(golden):
-    """A notebook's cells run inside of one."""
-
-    async def cell() -> outcast.Run:
-        return outcast.run(outcast.load(FIG3C), golden / "run", progress=False)
-
-    assert asyncio.run(cell()).trusted
 
 
 def test_a_run_that_is_none_is_refused_at_once(tmp_path):

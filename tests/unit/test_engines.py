@@ -1,5 +1,4 @@
 import json
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -176,16 +175,6 @@ def test_a_second_run_into_the_same_folder_is_refused_at_its_start(tmp_path, mon
     run_finishing(tmp_path / "result", monkeypatch, start_another)
     assert refused
     assert (tmp_path / "result/log.txt").read_text() == "it ended\n"
-
-
-def test_what_a_killed_run_left_holds_no_place(tmp_path, monkeypatch):
-    number = 2**22 + 1  # above the largest number of a process
-    (tmp_path / f".result.{number}.partial").mkdir()
-    (tmp_path / f".result.more.{os.getppid()}.partial").mkdir()
-    run_finishing(tmp_path / "result", monkeypatch, lambda: None)
-    (tmp_path / f".another.{os.getppid()}.partial").mkdir()
-    with pytest.raises(ConfigError, match="another run will put its result there"):
-        run_finishing(tmp_path / "another", monkeypatch, lambda: pytest.fail("it ran"))
 
 
 def test_a_place_that_no_result_can_come_into_is_refused(tmp_path):

@@ -7,8 +7,7 @@ import pytest
 
 from outcast.api import guest
 from outcast.engines.guest.roots import Root
-from outcast.errors import ConfigError, FeatureMissingError
-from outcast.experiment import Experiment
+from outcast.errors import FeatureMissingError
 from outcast.experiment.reader import load
 from outcast.plan.model import Planned
 
@@ -97,16 +96,6 @@ def test_the_script_of_the_checkout_makes_it(tmp_path, monkeypatch):
     monkeypatch.setattr(guest.parts, "SCRIPT", tmp_path / "missing")
     with pytest.raises(FeatureMissingError, match="guest is missing; install the wheel outcast-g"):
         guest._make(False)
-
-
-def test_what_cannot_be_planned_is_refused_before_anything_is_made(machine, monkeypatch):
-    def refuse(experiment: Experiment, located: object) -> None:
-        raise ConfigError("flows.1: no such host")
-
-    monkeypatch.setattr("outcast.plan.make.make_plan", refuse)
-    with pytest.raises(ConfigError, match="no such host"):
-        guest.provide(fig3c(engine="virtual"), progress=False)
-    assert machine.made == 0
 
 
 def test_only_who_asks_for_the_virtual_engine_is_refused(machine):

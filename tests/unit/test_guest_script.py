@@ -136,23 +136,6 @@ def test_two_packages_may_hold_one_path_only_alike(tmp_path):
         guest.collect([tmp_path / "one", tmp_path / "three"])
 
 
-def test_the_linker_finds_libraries_in_its_own_order():
-    """The order of _dl_cache_libcmp, by which the linker searches its cache."""
-    for greater, less in (
-        ("libc.so.10", "libc.so.9"),
-        ("libcrypto.so.3", "libcrypt.so.1"),
-        ("libdbus-1.so.3", "libdb-5.3.so"),
-        ("lib2.so", "liba.so"),
-    ):
-        assert guest._order(greater) > guest._order(less)
-
-
-def test_what_is_there_is_not_fetched_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("OUTCAST_MIRROR", "file:///nowhere")
-    (tmp_path / "dash_1%3a1.0-1_amd64.deb").write_bytes(DASH)
-    guest.fetch(tmp_path, [PIN])
-
-
 def test_another_file_than_the_pinned_one_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(guest, "TRIES", 1)
     mirror = tmp_path / "mirror"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from outcast import workflow as execute
 from outcast.engines import ledger
 from outcast.engines.ledger import Entry, ProcessMark
 from outcast.errors import ConfigError
@@ -158,25 +157,6 @@ def test_a_folder_is_removed_but_nothing_that_a_link_leads_to(tmp_path):
     assert removed == f"removed {folder}"
     assert left.startswith(f"left {link}: ")
     assert (tmp_path / "precious/file").exists()
-
-
-def test_a_folder_that_is_a_link_is_refused(tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "outcast").symlink_to(tmp_path / "real")
-    for use in (ledger.open_entry, lambda folder: ledger.lock_file(folder, "realtime.lock")):
-        with pytest.raises(ConfigError, match="only you can write to; have it removed"):
-            use(tmp_path / "outcast")
-    assert list((tmp_path / "real").iterdir()) == []
-
-
-def test_no_run_is_noted_under_a_name_that_cannot_be_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(ledger, "default_folder", lambda: tmp_path / "ledger")
-    for name in ("x" * 250, "y" * 300, "/".join(["z" * 200] * 25)):
-        with pytest.raises(ConfigError, match="too long"):
-            execute.require_free(tmp_path / name)
-    with pytest.raises(ConfigError, match="UTF-8"):
-        execute.require_free(tmp_path / "\udcff")
-    assert not (tmp_path / "ledger").exists()
 
 
 def test_an_entry_on_disk_is_readable_by_its_owner_alone(tmp_path):

@@ -169,9 +169,3 @@ def test_the_version_and_its_date_are_the_same_everywhere():
     assert heading.groups() == (citation["version"], citation["date-released"])
     assert citation["version"] == outcast.__version__
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
-
-
-@pytest.mark.parametrize("script", sorted((ROOT / "scripts").glob("*.sh")), ids=lambda it: it.name)
-def test_scripts_are_bash_and_executable(script):
-    subprocess.run(["bash", "-n", str(script)], check=True)
-    assert script.stat().st_mode & 0o111

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import polars as pl
 import pytest
 
 from outcast import cli, experiment
+from outcast.emulation.commands import wait_until
 from outcast.engines import ledger
 from outcast.engines.ledger import ProcessMark
-from outcast.errors import BusyError, ConfigError
+from outcast.errors import ConfigError
 from outcast.records.run_directory import RunDirectory
 from outcast.sweep import dataset, plan, scheduler
 from outcast.sweep.pool import LocalPool, RunProcess, Task
@@ -188,18 +189,6 @@ def test_a_killed_worker_leaves_nothing_in_the_ledger(tmp_path, monkeypatch):
     assert [page.file for page in ledger.read_entries(tmp_path / "ledger")] == [mine.file]
 
 
-def test_a_run_that_is_not_made_again_is_no_result(tmp_path):
-    wanted, out = planned(tmp_path), tmp_path / "out"
-    result, _ = sweep(wanted, out)
-    name = wanted.runs[0].point.name
-    result.directory.run(name).summary.write_text("{}")
-    stopped, _ = sweep(wanted, out, resume=True, limits=Limits(deadline_s=-1))
-    assert stopped.progress.waiting == (name,)
-    assert dataset.load(out).runs.height == 3
-    failure = stopped.directory.failures()[name]
-    assert "summary.json: not as it was when the run ended" in failure.message
-
-
 def test_a_run_is_told_by_its_files_wherever_they_stand(tmp_path):
     program = "{name: get, host: h1, command: [./get.sh], files: [FILE]}"
     tried = {}
@@ -275,18 +264,6 @@ def test_the_deadline_stops_in_order(tmp_path):
     assert len(result.progress.waiting) >= 3
 
 
-def test_two_sweeps_in_one_folder_are_refused(tmp_path):
-    from outcast.sweep import store
-
-    wanted = planned(tmp_path)
-    with (
-        store.opened(tmp_path / "out", wanted.experiment, False),
-        pytest.raises(BusyError, match="another"),
-        store.opened(tmp_path / "out", wanted.experiment, True),
-    ):
-        pass
-
-
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -326,22 +303,15 @@ def test_killed_twice_and_resumed_it_gives_the_same_dataset(tmp_path):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + HANG_S
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_when_it_is_ended_nothing_goes_on(tmp_path, number):
     planned(tmp_path)
     with start(tmp_path / "fake.yaml", tmp_path / "out") as process:
-        wait_for(lambda: len(children(process.pid)) == 2, "two runs")
+        wait_until(lambda: len(children(process.pid)) == 2, "two runs", HANG_S)
         runs = children(process.pid)
         process.send_signal(number)
         process.wait(HANG_S)
-        wait_for(lambda: not any(is_alive(run) for run in runs), "the runs' end")
+        wait_until(lambda: not any(is_alive(run) for run in runs), "the runs' end", HANG_S)
 
 
 # --- the pool and the plan
@@ -375,13 +345,6 @@ def test_runs_wait_for_memory_but_one_always_starts(tmp_path):
     short.start(task("a"), tmp_path / "a")
     assert not short.can_start(task("b"))
     short.stop()
-
-
-def test_the_time_left_comes_from_the_runs_so_far():
-    progress = Progress(total=10, finished_before=2)
-    assert progress.eta_s(2) is None
-    progress.finished, progress.wall_s = 2, [3.0, 5.0]
-    assert progress.eta_s(2) == pytest.approx(6 * 4 / 2)
 
 
 def test_a_point_that_cannot_be_built_is_refused_before_anything_runs(tmp_path):

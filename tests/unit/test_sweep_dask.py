@@ -14,15 +14,13 @@ from pathlib import Path
 import pytest
 
 import outcast
-from outcast.records.run_directory import RunDirectory
+from outcast.emulation.commands import wait_until
 from outcast.sweep import dask_pool, scheduler
-from outcast.sweep.pool import Ended
 from outcast.sweep.scheduler import Result
-from outcast.sweep.store import RESULT, problem
 from tests.deadlines import HANG_S
 from tests.golden import fake_run
 from tests.processes import children, is_alive
-from tests.unit.test_sweep import ROOT, Quiet, planned, sweep, wait_for
+from tests.unit.test_sweep import ROOT, Quiet, planned, sweep
 
 pytest.importorskip("distributed", reason="scripts/install.sh installs it")
 
@@ -67,7 +65,9 @@ def cluster(tmp_path) -> Iterator[Cluster]:
         argv = ["distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
         argv += ["--no-dashboard", "--scheduler-file", str(file)]
         scheduler = start(stack, argv, folder, ROOT)
-        wait_for(lambda: file.exists() and '"address"' in file.read_text(), "the scheduler")
+        wait_until(
+            lambda: file.exists() and '"address"' in file.read_text(), "the scheduler", HANG_S
+        )
         address = file.read_text().split('"address": "')[1].split('"')[0]
         yield Cluster(folder, address, stack, scheduler)
 
@@ -122,7 +122,7 @@ def test_a_worker_with_another_outcast_is_refused(cluster, tmp_path):
         notes.extend(pool.notes())
         return bool(notes)
 
-    wait_for(looked, "a worker")
+    wait_until(looked, "a worker", HANG_S)
     assert "is refused: has outcast 9.9.9 (" in notes[0]
     assert pool.places() == 0
     cluster.worker("ours")
@@ -131,7 +131,7 @@ def test_a_worker_with_another_outcast_is_refused(cluster, tmp_path):
         pool.poll()
         return pool.places() == 1
 
-    wait_for(usable, "a worker like us")
+    wait_until(usable, "a worker like us", HANG_S)
     pool.stop()
 
 
@@ -151,37 +151,4 @@ def test_an_interrupted_sweep_ends_its_runs_on_the_workers(cluster, tmp_path, mo
         assert is_alive(worker.pid)
         return not children(worker.pid)
 
-    wait_for(idle, "the run's end on the worker")
-
-
-@pytest.fixture
-def made(tmp_path) -> Path:
-    """An attempt's folder as a worker leaves it."""
-    folder = tmp_path / "attempt"
-    folder.mkdir()
-    fake_run.execute(planned(tmp_path).runs[0].experiment, folder / RESULT)
-    return folder
-
-
-@dataclass
-class Finished:
-    """A future whose task has ended with a reply."""
-
-    reply: tuple[Ended, bytes]
-    status: str = "finished"
-
-    def result(self, timeout: float) -> tuple[Ended, bytes]:
-        return self.reply
-
-
-def taken(made: Path, target: Path) -> Ended | None:
-    """What the pool makes of a finished run's reply."""
-    target.parent.mkdir()
-    reply = Ended("a", None, 1.0), dask_pool.pack(made)
-    return dask_pool.DaskPool(None, "ours", _given={"a": (Finished(reply), target)})._ended("a")
-
-
-def test_a_result_comes_whole(made, tmp_path):
-    target = tmp_path / "unfinished/a"
-    assert taken(made, target) == Ended("a", None, 1.0)
-    assert problem(RunDirectory(target / RESULT)) is None
+    wait_until(idle, "the run's end on the worker", HANG_S)

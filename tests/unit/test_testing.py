@@ -45,15 +45,6 @@ def test_a_packet_is_the_same_where_sequence_numbers_begin_anew():
     assert told == [(300, 4, 0)]
 
 
-def test_a_packet_of_two_ports_was_sent_once():
-    found = Flaky()
-    lost = packets(300, 0)
-    for seed in range(8):
-        before = packets(None, 0).with_columns(egress=pl.lit("s2-eth1"))
-        found.add(seed, seed > 3, pl.concat([before, lost if seed <= 3 else packets(None, 0)]))
-    assert [(one.seq, one.nth) for one in found.telling] == [(300, 0)]
-
-
 def test_evidence_replaces_that_of_the_same_test_and_nothing_else(tmp_path):
     (tmp_path / "test_a.py-test_x").mkdir()
     (tmp_path / "test_a.py-test_x" / "of somebody").touch()

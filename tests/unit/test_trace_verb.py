@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,24 +84,6 @@ class TracingEngine(replays.SeededEngine):
         )
 
 
-class NoDrawing:
-    """Stands for the processes that draw, and is none."""
-
-    pid = os.getpid()
-
-    def __init__(self, directory: RunDirectory) -> None:
-        """Starts nothing."""
-
-    def __enter__(self) -> NoDrawing:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Ends nothing."""
-
-    def draw(self) -> list[Path]:
-        return []
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     """A run without events, made once."""
@@ -116,8 +97,6 @@ def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replays.prepare(folder, monkeypatch)
     monkeypatch.setattr("outcast.engines.choose", lambda *asked: TracingEngine())
     monkeypatch.setattr(TracingEngine, "runs", 0)
-    # Drawing takes longer than all else, and these tests look at no picture.
-    monkeypatch.setattr("outcast.view.drawing.Drawing", NoDrawing)
     monkeypatch.setattr("outcast.view.report.write", lambda directory: directory.path / "none")
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from outcast import experiment
+from outcast.emulation.commands import wait_until
 from outcast.engines.doctor import prepare_check
 from outcast.engines.guest import boot as guest
 from outcast.engines.guest import kernels, world
@@ -267,23 +268,6 @@ print(boot(Boot(Path({str(kernel)!r}), folder, ["/bin/sh", "-c", "echo new > new
         (folder / "new").unlink()
 
 
-def test_a_python_that_stands_below_tmp_is_seen(kernel, tmp_path):
-    own = tmp_path / "clone" / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True)
-    (packages,) = own.glob("lib/python3*/site-packages")
-    packages.joinpath("ours.pth").write_text("\n".join([str(ROOT), *filter(None, sys.path)]))
-    code = f"""
-from pathlib import Path
-from outcast.engines.guest.boot import Boot, boot
-boot(Boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}), [{str(own / "bin/python")!r}, "-c",
-     "import outcast, sys; print(sys.prefix)"], seed=1), print)
-"""
-    done = subprocess.run(
-        [str(own / "bin/python"), "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"{own}\n"
-
-
 def test_its_kernel_has_what_experiments_use(kernel, tmp_path):
     command = shlex.join(prepare_check(tmp_path))
     found = kernels.find()
@@ -353,16 +337,10 @@ boot(Boot(Path({str(kernel)!r}), Path({str(tmp_path)!r}),
 """
     parent = subprocess.Popen([sys.executable, "-c", code])
     try:
-        end = time.monotonic() + HANG_S
-        while not (tmp_path / "up").exists():
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until((tmp_path / "up").exists, "the guest", HANG_S)
         children = descendants(parent.pid)
         assert len(children) >= 3
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-    end = time.monotonic() + HANG_S
-    while any(is_alive(pid) for pid in children):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(is_alive, children)), "their end", HANG_S)
