@@ -1,9 +1,9 @@
 """The realtime engine: Mininet on this machine's kernel, in namespaces of its own.
 
-The inner program runs in fresh network, mount and process namespaces. So nothing of it collides
-with the machine's own bridges, ports or processes. However it ends, the kernel then removes all
-that it made, because a process namespace ends with its first process and a network namespace with
-its last. See unshare(1), pid_namespaces(7).
+The inner program runs in new network, mount and process namespaces (unshare(1)), apart from the
+machine's own bridges, ports and processes. However it ends, the kernel removes all that it made: a
+process namespace ends with its first process, and a network namespace with its last one
+(pid_namespaces(7)).
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class RealtimeEngine:
         self._loading = Loading()
 
     def require(self, experiment: Experiment, plan: Plan) -> None:
-        """Raises FeatureMissingError, which names what this machine lacks for the experiment.
+        """See Engine.require.
 
-        The modules that the experiment needs are loaded first, because the kernel shows only what
-        is loaded. They stay loaded.
+        The modules that the experiment needs are loaded first, because the kernel shows only loaded
+        ones. They stay loaded.
         """
         lacking = Lacking()
         lacking.note_if(
@@ -103,7 +103,7 @@ class RealtimeEngine:
         lacking.refuse()
 
     def _require_of_kernel(self, experiment: Experiment, plan: Plan, lacking: Lacking) -> None:
-        """Loads the modules that a plan needs, and notes what this machine's kernel lacks."""
+        """Loads the modules that a plan needs, and notes what the kernel lacks then."""
         if not doctor.works({"namespaces": "true"}):
             # Without them nothing shows what the kernel has.
             text = f"`unshare --net --mount` makes no namespaces here: {doctor.MAKES_NAMESPACES}"
@@ -154,7 +154,6 @@ class RealtimeEngine:
         self._loading.refused.update(loading.refused)
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
-        """See Engine.run."""
         experiment = load_resolved(directory.config)
         plan = directory.read_plan()
         if plan.command is not None:
@@ -170,7 +169,7 @@ class RealtimeEngine:
         return wall_s
 
     def _record_modules(self, directory: RunDirectory, compiled: Sequence[Compiled]) -> None:
-        """Adds to the manifest which modules were used, and which of them this run loaded."""
+        """Adds the kernel's modules to the manifest, and whether this run loaded them."""
         records: dict[str, Mapping[str, object]] = {
             **self._modules.record(self._needed, self._loading),
             **own_modules.records(compiled),
@@ -233,10 +232,9 @@ def _put_back(entry: Entry, settings: Sequence[Path]) -> Iterator[None]:
 def _stamp_in_order() -> None:
     """Makes the kernel stamp every captured packet when it leaves the core's backlog.
 
-    By default the kernel stamps a packet before it goes there. It does not stamp one that has a
-    sending time, as most of TCP's packets do (skb_tstamp in linux/skbuff.h); the capture stamps
-    those itself, later. So a capture's times would step back by some microseconds where the two
-    kinds meet.
+    By default the kernel stamps a packet before that, except packets with a sending time, as most
+    of TCP's have it (skb_tstamp in linux/skbuff.h). The capture stamps these later. So its times
+    would step back by some microseconds between the two kinds.
 
     Raises ReadBackError: the kernel does not take the setting.
     """
@@ -249,7 +247,7 @@ def _stamp_in_order() -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Refuses a second run in real time, because two would disturb each other's timing."""
+    """Raises BusyError while another realtime run goes on."""
     with open(lock_file(default_folder(), "realtime.lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -257,7 +255,7 @@ def _alone() -> Iterator[None]:
             raise BusyError(
                 "another realtime run is going on; two would disturb each other's timing"
             ) from None
-        # What this run notes as the settings' former values has to be the machine's own.
+        # A killed run's settings are put back before this run notes the machine's own.
         undo_dead(waits=True)
         yield
 
@@ -284,8 +282,7 @@ def _run_inside(
     argv = ["setpriv", "--pdeathsig", "KILL"]
     argv += ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=SIGKILL"]
     argv += ["--mount-proc", *python_module(INSIDE), str(directory.path), RealtimeEngine.name]
-    # Programs are compiled here and run as root. Below the result, the owner of its folder could
-    # put others in their place.
+    # Programs are compiled here and run as root, so nobody else may write to the folder.
     scratch = _scratch_place() / f"outcast-run-{secrets.token_hex(4)}"
     entry.note_folder(scratch)
     scratch.mkdir(mode=0o700)
@@ -302,7 +299,7 @@ def _run_inside(
                 encoding="utf-8",
                 errors="replace",
                 env=environment,
-                # We pass Ctrl-C on. By itself the terminal would end only half of the run.
+                # The terminal's Ctrl-C would end only half of the run.
                 start_new_session=True,
             )
         try:

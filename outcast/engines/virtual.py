@@ -39,7 +39,6 @@ from outcast.records.run_directory import GuestRecord, RunDirectory, write_recor
 
 
 def require_congestion_control(name: str, kernel: Kernel) -> None:
-    """Raises FeatureMissingError where the virtual engine's kernel lacks a congestion control."""
     available = kernel.congestion_controls
     if name not in available:
         raise FeatureMissingError(
@@ -57,12 +56,11 @@ class VirtualEngine:
     def __init__(
         self, kernel: Kernel | None = None, interventions: Interventions | None = None
     ) -> None:
-        """An engine. Without an earlier run's kernel, it boots the one that is requested."""
+        """Boots `kernel`, an earlier run's; None is the one that the experiment requests."""
         self._earlier = kernel
         self._interventions = interventions
 
     def require(self, experiment: Experiment, plan: Plan) -> None:
-        """Raises FeatureMissingError: the kernel is missing, or names what that kernel lacks."""
         if unfit := parts.processor_misfit():
             raise FeatureMissingError(unfit)
         kernel = self._kernel(experiment)
@@ -87,7 +85,6 @@ class VirtualEngine:
         lacking.refuse()
 
     def run(self, directory: RunDirectory, entry: Entry, on_event: OnEvent) -> Mapping[str, float]:
-        """See Engine.run."""
         experiment = load_resolved(directory.config)
         kernel = self._kernel(experiment)
         # The manifest says its hash, so what boots has to have it.
@@ -129,7 +126,7 @@ class VirtualEngine:
     def _prepare(
         self, directory: RunDirectory, experiment: Experiment, kernel: Kernel
     ) -> tuple[World, Plan]:
-        """Prepares what a run's guest sees; the plan, with a command's folder as it is seen."""
+        """The world of a run's guest, and its plan; a command's folder is as the guest sees it."""
         plan = directory.read_plan()
         if plan.command is None:
             return world_of(experiment, kernel), plan
@@ -189,7 +186,7 @@ IPV6_ON = "ipv6.disable=0"
 
 
 def _why(reader: EventReader) -> str:
-    """Why a guest in which programs run may have stalled; empty if none runs."""
+    """Why a guest with running programs may have stalled; empty if none runs."""
     if not reader.programs:
         return ""
     return (
@@ -230,7 +227,7 @@ def _record_guest(
 
 
 def root_of(experiment: Experiment) -> World:
-    """The world that the experiment's guest sees, without our code.
+    """The world of the experiment's guest, without our code.
 
     Raises FeatureMissingError: the root of the lock is missing.
     """
@@ -250,7 +247,7 @@ def _locked_root() -> Root:
 
 
 def world_of(experiment: Experiment, kernel: Kernel, needed: Sequence[str] = ()) -> World:
-    """The world that the experiment's guest sees; our code and programs are made ready for it.
+    """The world of the experiment's guest; our code and programs are made ready for it.
 
     Raises:
         FeatureMissingError: the root of the lock is missing, or the one with the compiler.

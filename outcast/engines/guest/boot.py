@@ -1,14 +1,14 @@
 """Boots the guest, runs one program in it as root, and ends it, whatever happens.
 
 The guest's kernel is one process of the user who starts it. Each process of the guest is another
-one, and the host's kernel kills these when the first one ends. The guest's clock is virtual: it
-stands still while the guest computes, and jumps when every process waits (`time-travel` in the
-kernel's arch/um/kernel/time.c).
+process here, and the host's kernel kills these when the first one ends. The guest's clock is
+virtual: it stands still while the guest computes, and jumps when every process waits
+(`time-travel` in the kernel's arch/um/kernel/time.c).
 
-The guest sees the same of the host in every boot, because the same seed must give the same run.
-The kernel's command line holds no path, since the kernel mixes it into its random numbers: hostfs
-finds the folders of the host by descriptors of fixed numbers. The environment is ours, the clock
-starts at GUEST_START_NS, and the run directory has a fixed name.
+The guest sees the same of the host in every boot, because the same seed must give the same run. The
+kernel mixes its command line into its random numbers, so no path is in it: hostfs finds folders of
+the host by descriptors of fixed numbers. The environment is fixed, the clock starts at
+GUEST_START_NS, and the run directory always has the same name.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-"""The payload's environment. It has nothing of the host's environment."""
+"""The payload's whole environment."""
 
 WHO = "the virtual engine's guest"
-"""How errors name what needs the limits of `outcast.engines.limits.of_guest`."""
+"""The name in errors about the limits of `limits.of_guest`."""
 
 BOOT_PREFIX = "outcast-guest-"
 STALL_S = 600.0
-"""The guest hangs if it prints no line and passes no second of virtual time for this long, without
-what it waits for a processor. An emulated processor took two minutes from one line to the next."""
+"""A guest hangs if it prints no line and passes no second of virtual time for this long. The time
+that it waits for a processor does not count. An emulated one took two minutes for a line."""
 
 STALL_OF_PROGRAMS_S = 300.0
-"""The same while programs of the user run, because one that spins stops the clock."""
+"""The same while the user's programs run, because a program that spins stops the clock."""
 
 _PYTHON = "/usr/bin/python3"
 
@@ -69,16 +69,15 @@ class Boot:
     """A guest, and the program that runs in it.
 
     Attributes:
-        kernel: the User-Mode Linux program, see `outcast.engines.kernel`.
+        kernel: the User-Mode Linux program.
         run_directory: the only folder of the host that the guest can write to. In the guest it is
             RUN_DIRECTORY, the program's working directory.
         seed: decides every random number of the guest, 64 bits.
-        stall_s: seconds by the host's clock for which the guest may show no sign of life while it
-            has a processor. A sign is a line, or a second of virtual time.
+        stall_s: see STALL_S.
         virtual_limit_s: seconds of virtual time after which the program is ended.
         memory_mib: the guest's memory. The host gives a page when the guest first touches it.
-        processes: how many processes run in it at a time.
-        open_files: how many open files the program needs, if that is more than the guest's kernel
+        processes: the number that run in it at a time.
+        open_files: the number that the program needs, if that is more than the guest's kernel
             allows by itself (INR_OPEN_CUR in include/uapi/linux/fs.h).
         sees: what the guest sees besides the run directory; by default this machine's own programs.
         arguments: further options of the kernel, which it does not show in the guest.
@@ -98,7 +97,7 @@ class Boot:
     arguments: Sequence[str] = ()
 
     def description(self) -> str:
-        """Writes for init.py what it is to do, as JSON."""
+        """The work of init.py, as JSON."""
         description = {
             "argv": list(self.argv),
             "needed": self.sees.needed,
@@ -115,7 +114,7 @@ class Boot:
         return json.dumps(description)
 
     def folders(self, directory: Path) -> dict[int, Path]:
-        """The folders of the host that the guest sees, by the number of the descriptor of each."""
+        """The folders of the host that the guest sees, by their descriptors' numbers."""
         folders = {
             init.BOOT_FD: directory,
             init.ROOT_FD: self.sees.root,
@@ -135,10 +134,9 @@ def boot(
 ) -> GuestResult:
     """Boots the guest and runs a program in it.
 
-    `on_line` is given what the program writes to its standard output, `on_message` the kernel's
-    messages and the program's standard error. `on_folder` is given the boot directory before it
-    is made, so that it can be removed if we are killed. `on_start` is given the process number
-    of the guest's kernel.
+    `on_line` gets the program's standard output, `on_message` the kernel's messages and the
+    program's standard error. `on_folder` gets the boot directory before it is made, so that it can
+    be removed if this process is killed. `on_start` gets the process number of the guest's kernel.
 
     Raises:
         FeatureMissingError: the host has no room for the guest's memory, its limits are too
@@ -152,8 +150,7 @@ def boot(
             process = _start(guest, directory, memory_directory, core)
         try:
             on_start(process.pid)
-            # Nobody needs the boot directory after the payload's start. If it is removed then, it
-            # is not left behind when we are killed.
+            # Nobody needs the boot directory after the payload's start, so it is removed then.
             console = Console(on_message, lambda: _remove(directory))
             return follow(process, on_line, console, guest.stall_s)
         finally:
@@ -161,9 +158,7 @@ def boot(
 
 
 def command_line(guest: Boot) -> list[str]:
-    """The guest kernel's arguments. Only the kernel's own path depends on the host's folders.
-
-    The guest sees all of them but `arguments`.
+    """The guest kernel's arguments. The guest sees all of them but `Boot.arguments`.
 
     The first process is the root's Python. It mounts the boot directory and runs init.py from
     there. hostfs looks for every folder among the descriptors of the guest's kernel.
@@ -203,10 +198,10 @@ def command_line(guest: Boot) -> list[str]:
 
 
 def _memory_directory(memory_mib: int) -> str:
-    """A folder for the file that is the guest's memory: in memory, if there is room for all of it.
+    """A folder for the file that is the guest's memory, itself in memory if that has the space.
 
-    /var/tmp is on a disk (hier(7)). It is the last choice, because the host writes what the guest
-    touches to the disk. Debian 13 with 4 GB needs it: both other places hold half the memory.
+    /var/tmp is on a disk (hier(7)), to which the host then writes what the guest touches. Debian 13
+    with 4 GB needs it: both other places hold half the memory.
     """
     tried = []
     for path in ("/dev/shm", os.environ.get("TMPDIR", "/tmp"), "/tmp", "/var/tmp"):
@@ -241,8 +236,7 @@ def require(processes: int, memory_mib: int) -> None:
 @contextlib.contextmanager
 def _boot_directory(guest: Boot, on_folder: Callable[[Path], None]) -> Iterator[Path]:
     """A folder with init.py, the description of its work, and the modules that it loads."""
-    # tempfile would make the folder before the ledger could note its name. The ledger removes only
-    # folders whose names have this length.
+    # tempfile would make the folder before the ledger could note its name.
     directory = Path(tempfile.gettempdir()).absolute() / f"{BOOT_PREFIX}{secrets.token_hex(4)}"
     on_folder(directory)
     directory.mkdir(mode=0o700)
@@ -261,11 +255,10 @@ def _remove(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _free_core() -> Iterator[int]:
-    """A core that no other guest of this user runs on; if all are taken, one of them.
+    """A core on which no other guest of this user runs; if all are taken, any of them.
 
-    The guest's kernel and its processes hand each other a futex at every system call, and never
-    run at the same time. On one core that is a switch of some microseconds. On two cores, waking
-    the other one makes a system call five times as slow.
+    The guest's kernel and its processes hand each other a futex at every system call, and never run
+    at the same time. On two cores, waking the other core makes a system call five times as slow.
     """
     folder = ledger.default_folder() / "cores"
     cores = sorted(os.sched_getaffinity(0), reverse=True)
@@ -291,10 +284,9 @@ def _start(
     opened: dict[int, int] = {}
 
     def before_exec() -> None:
-        # The guest ends with us, also when we are killed, and its processes end with it.
         end_with_parent()
         os.sched_setaffinity(0, {core})
-        # Whatever else we have open, or were given, is not the guest's.
+        # The guest gets nothing else that is open here.
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 if int(name) > 2:
@@ -315,7 +307,7 @@ def _start(
             cwd=directory,
             # `pass_fds` takes only numbers that are open here; see before_exec.
             close_fds=False,
-            # What the guest's programs allow others decides, as on a machine of their own.
+            # The guest's programs have a mask of their own.
             umask=0,
             env={"PATH": "/usr/bin:/bin", "HOME": str(directory), "TMPDIR": memory_directory},
             stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""What comes of a guest: its output and its console until it ends, and what it ended by."""
+"""A guest's output and console until it ends, and why it ended."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GuestResult:
 
     @property
     def host_failure(self) -> str:
-        """Says what the guest's kernel could not get from the host; empty if nothing."""
+        """What the guest's kernel could not get from the host, in words; empty if nothing."""
         return _host_failure(self.console)
 
     def said(self) -> list[str]:
@@ -62,7 +62,7 @@ def _host_failure(console: Iterable[str]) -> str:
 
 
 class Console:
-    """The words of the guest's kernel, and of the program's standard error."""
+    """Gathers the messages of the guest's kernel and the program's standard error."""
 
     def __init__(self, on_message: Callable[[str], None], on_booted: Callable[[], None]) -> None:
         self._on_message, self._on_booted = on_message, on_booted
@@ -73,7 +73,6 @@ class Console:
         self._status: int | None = None
 
     def take(self, line: str) -> None:
-        """Takes the next line."""
         if line.startswith(init.BEAT_LINE):
             return
         if (match := _FATE_LINE.match(line)) is not None:
@@ -93,7 +92,7 @@ class Console:
         return f"; its last line: {self._lines[-1]}" if self._lines else ""
 
     def result(self, ended: int) -> GuestResult:
-        """The result of a guest whose kernel ended so. Raises GuestError where it went wrong."""
+        """The result of a guest whose kernel had this status. Raises GuestError if it failed."""
         if self._status is None or _panics(self._lines):
             raise GuestError(_why(ended, self._lines, self.last()))
         if refused := _refused(self._lines):
@@ -124,12 +123,12 @@ def follow(
             if ready:
                 silent_since_s = None
             else:
-                # How long a process waited is not known when it has ended, so the sum can shrink.
+                # A process that has ended is not in the sum any more, so the sum can shrink.
                 before_s, told_s = told_s, _waited_s(process.pid)
                 waited_s += max(0.0, told_s - before_s)
                 now_s = time.monotonic() - waited_s
                 silent_since_s = now_s if silent_since_s is None else silent_since_s
-                # We may have waited for a processor too, while the guest said something.
+                # This process may have waited for a processor too, and not read what came.
                 if now_s - silent_since_s >= stall_s and not selector.select(0):
                     said = console.last()
                     raise StallError(f"the guest: no sign of life for {stall_s:g} s{said}")
@@ -168,7 +167,7 @@ class _Lines:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Takes what was read; an empty `data` is the end of the stream."""
+        """Takes the next bytes; none mean the end of the stream."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if not data and self._rest:
             lines, self._rest = [*lines, self._rest], b""

@@ -35,8 +35,6 @@ PACKAGES = "usr/lib/python3/dist-packages"
 
 
 class _Record(Versioned):
-    """The content of `root.json`; see Root."""
-
     lock: str
     packages: dict[str, str]
 
