@@ -1,18 +1,18 @@
-"""The clocks of captures: one offset and one drift for each, estimated from the packets themselves.
+"""The clocks of captures: one offset and one drift for each, estimated from packets.
 
-Clocks are corrected only if the stamps contradict what packets can do (`offsets`). Where no single
-offset and drift fits, the join is refused. docs/join.md has the limits.
+Clocks are corrected only if the stamps contradict one clock (`offsets`). If no single offset and
+drift fits, the join is refused. docs/join.md has the limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from outcast.analysis.capture.pcap import PortCapture, grid_ns
-from outcast.analysis.compiled import I64, Array, Bool
+from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.join.offsets import (
     RIGHT,
     STAMP_NS,
@@ -20,21 +20,20 @@ from outcast.analysis.join.offsets import (
     Contradiction,
     solve,
 )
-from outcast.analysis.join.packets import Crossing, Pairs, crossings
+from outcast.analysis.join.packets import Crossing
 from outcast.errors import UntrustedError
 
 MOST_LATE = 0.01
-"""If more than this share of packets stays for longer than any can, the clocks disagree."""
+"""If more packets than this share stay for longer than possible, the clocks disagree."""
 STEP_BACK_NS = 1_000_000
 """Stamps that go back by more are a step of the clock; by less, packets were noted out of order."""
 MOST_STEPS = 16
-"""Stamps that go back more often are of a file that is not in order."""
+"""A file whose stamps go back more often is not in order."""
 
 CUT = (
     "no single offset and drift fits, so the clock may have stepped: cut the file there, "
     "`editcap -A START -B STOP FILE NEW`"
 )
-"""What is said of clocks that no offset and drift makes agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +42,19 @@ class Clocks:
 
     Attributes:
         notes: a line on each correction.
-        delays: for each two captures, the corrected sojourn times of the sampled packets that
-            came in at the first and left by the second.
-        remarks: a line on what is left wrong, and on units that differ.
-        error_ns: by how much corrected stamps can be wrong; 0 if nothing was corrected, None if
-            nothing bounds it.
+        crossings: the sampled packets of each two captures, with corrected stamps.
+        remarks: a line on the errors that remain, and on units that differ.
+        error_ns: the largest error of corrected stamps; 0 if nothing was corrected, None without a
+            bound.
         shown_error_ns: the same without a drift that packets neither show nor exclude.
-        contradiction: what cannot be satisfied by any clocks, if there is such.
+        contradiction: the bounds that no clocks satisfy, if there are any.
         slack_ns: by how much sooner than it came a packet may seem to leave on right clocks,
             because stamps have different units.
     """
 
     clocks: list[Clock]
     notes: list[str]
-    delays: tuple[tuple[int, int, I64], ...]
+    crossings: list[Crossing]
     remarks: tuple[str, ...]
     error_ns: int | None = 0
     shown_error_ns: int | None = 0
@@ -64,60 +62,20 @@ class Clocks:
     slack_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What clocks are estimated from.
-
-    Attributes:
-        pairs: the sampled packets that two captures saw.
-        reference: the capture on whose clock all shall be.
-        units_ns: the unit of each capture's stamps.
-    """
-
-    captures: Sequence[PortCapture]
-    pairs: Pairs
-    reference: int
-    units_ns: Sequence[int]
-
-    def slack_ns(self, came: int, output: int) -> int:
-        """By how much sooner a packet may seem to leave because stamps have different units."""
-        units = self.units_ns[came], self.units_ns[output]
-        return 0 if units[0] == units[1] else max(units)
-
-    def delays_by_captures(self, clocks: Sequence[Clock]) -> tuple[tuple[int, int, I64], ...]:
-        """The sojourn times by the captures where packets came in and left."""
-        return tuple(
-            (
-                one.came,
-                one.left,
-                clocks[one.left].correct(one.left_ns)
-                - clocks[one.came].correct(one.came_ns)
-                + one.slack_ns,
-            )
-            for one in self.crossings()
-        )
-
-    def crossings(self) -> list[Crossing]:
-        """The sampled pairs by captures, with stamps as they are."""
-        stamps = [capture.columns.stamp_ns for capture in self.captures]
-        return crossings(self.pairs, stamps, self.slack_ns)
-
-
 def estimate(
     captures: Sequence[PortCapture],
-    pairs: Pairs,
+    found: Sequence[Crossing],
     left_flows: Sequence[Bool | None],
     outputs: Collection[int],
     max_sojourn_ns: int,
 ) -> Clocks:
-    """Finds the clocks of captures, on that of the output by which most packets left.
+    """Finds the clocks of captures, relative to the output by which most packets left.
 
-    Nothing is corrected unless the stamps contradict one clock: a packet leaves too early, or many
-    too late. Nothing else counts as a contradiction. A queue can make packets wait for any time and
-    in any order, so waits that grow or differ say nothing about clocks.
+    Clocks are corrected only if a packet left before it came in, or many left too late. A queue can
+    delay packets by any time and in any order, so waits that grow or differ show nothing.
 
-    `left_flows` tells for each capture and each of its flows whether it left there; None if nothing
-    did. Raises UntrustedError where stamps of a capture go back.
+    `left_flows` says for each flow of a capture whether it left there; None: no flow did. Raises
+    UntrustedError where stamps of a capture go back.
     """
     left_rows: list[Array] = [
         np.empty(0, np.int64) if flows is None else np.flatnonzero(flows[capture.columns.flow])
@@ -126,55 +84,56 @@ def estimate(
     for capture, rows in zip(captures, left_rows, strict=True):
         require_no_step_back(capture, rows)
     reference = max(sorted(outputs), key=lambda index: left_rows[index].size)
-    sample = Sample(captures, pairs, reference, _units_ns(captures))
+    units = _units_ns(captures)
+    ends = [(units[crossing.came], units[crossing.left]) for crossing in found]
+    found = [
+        replace(crossing, slack_ns=0 if here == there else max(here, there))
+        for crossing, (here, there) in zip(found, ends, strict=True)
+    ]
     as_stamped = [RIGHT] * len(captures)
-    delays = sample.delays_by_captures(as_stamped)
     if all(
-        int(delay.min()) >= -STAMP_NS and float((delay > max_sojourn_ns).mean()) <= MOST_LATE
-        for _, _, delay in delays
+        int(crossing.delay_ns.min()) >= -STAMP_NS
+        and float((crossing.delay_ns > max_sojourn_ns).mean()) <= MOST_LATE
+        for crossing in found
     ):
-        units = sample.units_ns
         slack_ns = max(units) if len(set(units)) > 1 else 0
-        return Clocks(as_stamped, [], delays, tuple(_units_remark(sample)), slack_ns=slack_ns)
-    solved = solve(len(captures), reference, sample.crossings())
+        remarks = tuple(_units_remark(captures, units))
+        return Clocks(as_stamped, [], found, remarks, slack_ns=slack_ns)
+    solved = solve(len(captures), reference, found)
     if isinstance(solved, Contradiction):
-        return Clocks(as_stamped, [], delays, (), None, None, contradiction=solved)
-    return _corrected(sample, solved)
-
-
-def _corrected(sample: Sample, solved: list[Clock]) -> Clocks:
-    error_ns = _error_ns(sample, solved, with_all=True)
+        return Clocks(as_stamped, [], found, (), None, None, contradiction=solved)
+    error_ns = _error_ns(captures, solved, with_all=True)
     most = (
         "nothing bounds how wrong times in the switch still are"
         if error_ns is None
         else f"times in the switch are still wrong by {error_ns / 1e6:.3f} ms at most"
     )
-    ports = [capture.port for capture in sample.captures]
-    notes = [
-        _clock_note(port, ports[sample.reference], clock)
-        for port, clock in zip(ports, solved, strict=True)
-        if not clock.is_right
-    ]
     return Clocks(
         solved,
-        notes,
-        sample.delays_by_captures(solved),
+        [
+            _clock_note(capture.port, captures[reference].port, clock)
+            for capture, clock in zip(captures, solved, strict=True)
+            if not clock.is_right
+        ],
+        [crossing.on(solved) for crossing in found],
         (f"clocks were corrected; {most}",),
         error_ns,
-        _error_ns(sample, solved, with_all=False),
+        _error_ns(captures, solved, with_all=False),
     )
 
 
-def _error_ns(sample: Sample, clocks: Sequence[Clock], *, with_all: bool) -> int | None:
-    """By how much corrected stamps can be wrong; None if nothing bounds it.
+def _error_ns(
+    captures: Sequence[PortCapture], clocks: Sequence[Clock], *, with_all: bool
+) -> int | None:
+    """The largest error of corrected stamps; None without a bound.
 
-    `with_all` counts what nothing showed and packets do not exclude, as clocks are known to differ:
-    a drift, and clocks that were left as they are.
+    `with_all` counts a drift that packets neither show nor exclude, and clocks that were left as
+    they are.
     """
     drifts = any(clock.drift for clock in clocks)
     with_all = with_all and not all(clock.is_right for clock in clocks)
     most = 0
-    for capture, clock in zip(sample.captures, clocks, strict=True):
+    for capture, clock in zip(captures, clocks, strict=True):
         if clock.is_right and not with_all:
             continue
         error_ns = clock.error_ns
@@ -184,7 +143,7 @@ def _error_ns(sample: Sample, clocks: Sequence[Clock], *, with_all: bool) -> int
         if clock.drift_error is not None and (with_all or clock.drift):
             error_ns += round(clock.drift_error * int(np.ptp(capture.columns.stamp_ns)))
         most = max(most, error_ns)
-    # A sojourn time is the difference of two stamps, of which the one is the reference's.
+    # A sojourn time is the difference of two stamps, one of which is the reference's.
     return most + STAMP_NS if most else 0
 
 
@@ -192,18 +151,18 @@ def _error_ns(sample: Sample, clocks: Sequence[Clock], *, with_all: bool) -> int
 
 
 def steps_back(capture: PortCapture) -> int:
-    """How often stamps go back by so much that a clock was set."""
+    """How often stamps go back by a step of the clock."""
     if not capture.steps_back:
         return 0
     return int((np.diff(capture.columns.stamp_ns) < -STEP_BACK_NS).sum())
 
 
 def require_no_step_back(capture: PortCapture, left_rows: Array) -> None:
-    """Raises UntrustedError where stamps go back, and not because a few packets were noted late.
+    """Raises UntrustedError if stamps go back, unless a few packets were noted late.
 
-    A busy kernel stamps packets, and hands them to the capture when others have been noted. Then
-    those of one direction stay in their order, or are soon as late as before. After a clock stepped
-    back, stamps take as long as it stepped.
+    A busy kernel hands packets to the capture some time after it stamped them. Then the packets of
+    one direction stay in order, or are soon as late as before. After a step back of the clock,
+    stamps need the time of the step to reach their old values.
     """
     steps = steps_back(capture)
     if steps > MOST_STEPS:
@@ -231,10 +190,7 @@ def require_no_step_back(capture: PortCapture, left_rows: Array) -> None:
 
 
 def _units_ns(captures: Sequence[PortCapture]) -> list[int]:
-    """The unit of each capture's stamps.
-
-    Few stamps show none. If they fit the coarsest unit of the others, it is theirs too.
-    """
+    """The unit of each capture's stamps. Stamps that fit the coarsest unit of all have it."""
     units = [max(grid_ns(capture.columns.stamp_ns), STAMP_NS) for capture in captures]
     coarsest = max(units)
     return [
@@ -245,19 +201,19 @@ def _units_ns(captures: Sequence[PortCapture]) -> list[int]:
     ]
 
 
-def _units_remark(sample: Sample) -> Iterator[str]:
-    """A line if stamps have different units, so that waits may seem to be less than nothing.
+def _units_remark(captures: Sequence[PortCapture], units_ns: Sequence[int]) -> Iterator[str]:
+    """A line if stamps have different units, so that waits may seem to be below 0.
 
-    Only a file with packets of one stamp counts as coarse: others may show regular sending.
+    A file counts as coarse only if packets have equal stamps: others may show regular sending.
     """
     coarse = [
         capture.port
-        for capture, unit in zip(sample.captures, sample.units_ns, strict=True)
-        if unit > min(sample.units_ns) and not np.diff(capture.columns.stamp_ns).all()
+        for capture, unit in zip(captures, units_ns, strict=True)
+        if unit > min(units_ns) and not np.diff(capture.columns.stamp_ns).all()
     ]
     if coarse:
         yield (
-            f"{', '.join(coarse)}: stamps are multiples of up to {max(sample.units_ns) / 1e6:.7g} "
+            f"{', '.join(coarse)}: stamps are multiples of up to {max(units_ns) / 1e6:.7g} "
             "ms, and others are finer. So waits can be wrong by as much, and can seem to be less "
             "than nothing"
         )

@@ -255,14 +255,15 @@ def _waits_too_long(
 ) -> Iterator[Refusal]:
     """Two captures between which packets would stay for longer than any can."""
     clocks = joined.sources.clocks
-    for came, output, delay in clocks.delays if clocks else ():
+    for crossing in clocks.crossings if clocks else ():
+        delay = crossing.delay_ns
         wrong = (delay > max_sojourn_ns) | (delay < -CLOCK_TOLERANCE_NS)
         if int(wrong.sum()) > MOST_SHARE * delay.size:
             stay_s, most_s = float(np.median(delay)) / 1e9, max_sojourn_ns / 1e9
             yield (
                 Reason.CLOCKS,
-                f"{captures[came].port} to {captures[output].port}: packets would stay in the "
-                f"switch for {stay_s:.3f} s, but --max-sojourn is {most_s:g} s",
+                f"{captures[crossing.came].port} to {captures[crossing.left].port}: packets would "
+                f"stay in the switch for {stay_s:.3f} s, but --max-sojourn is {most_s:g} s",
             )
 
 

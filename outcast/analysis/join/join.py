@@ -7,12 +7,12 @@ TCP outcast paper). docs/join.md states the rules. These decide:
    payload length have to agree. So do TTL, checksum and TCP time stamp, if the captures agree on
    them.
 2. Causality: a packet leaves after it came in, and within `max_sojourn_ns`.
-3. Order: among equal packets, the match is the first one that came in after whatever has left
-   already: of the same flow, of the same port (if it is a FIFO), and of any port (by more than the
-   switch is seen to reorder). Without such, the match is the first one. Where the queue has
-   classes, only the order within a flow counts, here and in rule 4.
-4. A packet that never left was dropped if one that came in later left by the same output (later
-   by more than the switch is seen to reorder), or if the output was watched long enough after it.
+3. Order: of equal packets, the match is the first that came in after all packets that have left
+   already: those of its flow, of its port (if that is a FIFO), and of any port (by more than the
+   switch is seen to reorder). If there is none, the match is the first. In a queue with classes,
+   only the order within a flow counts, here and in rule 4.
+4. A packet that never left was dropped if a later arrival left by the same output (later by more
+   than the switch is seen to reorder), or if the output was watched long enough after it.
    Otherwise its fate is unknown: it was in flight at the end, or it came in before the output was
    watched.
 """
@@ -41,20 +41,20 @@ from outcast.analysis.join.directions import (
     taking_part,
     tell,
 )
-from outcast.analysis.join.matching import Matched, match, match_changed
+from outcast.analysis.join.matching import Limits, Matched, match, match_changed
 from outcast.analysis.join.offsets import RIGHT, Clock
 from outcast.analysis.join.packets import (
     PARTS,
+    Crossing,
     Packets,
-    Pairs,
     Side,
+    crossings,
     merge,
     number_flows,
-    pair_up,
     part_of,
     sample,
 )
-from outcast.analysis.join.service import MOST_UNSEEN, Limits, Whole, others_of, whole
+from outcast.analysis.join.service import MOST_UNSEEN, Whole, others_of, whole
 from outcast.analysis.join.verdicts import (
     DEFAULT_MAX_SOJOURN_NS,
     Counts,
@@ -90,17 +90,16 @@ class JoinOptions:
         max_sojourn_ns: no packet stays in the switch for longer.
         routed: the switch routes, so the TTL may differ between input and output.
         one_clock: one clock stamped all captures, so no clock is corrected.
-        one_way: inputs hold only what came in, and outputs only what left. Otherwise a capture may
-            hold both directions, and be an input and an output at once; packets tell which is
-            which.
+        one_way: inputs hold only arrivals, and outputs only departures. Otherwise a capture may
+            hold both directions, and be an input and an output; packets show which is which.
         destinations: only packets to these addresses take part; empty takes all.
-        release: the captures are not needed any more, so their columns are emptied to save memory.
-        watched_ns: the span, on the output's clock, over which the outputs are known to have been
-            captured. The span of their packets counts in any case.
+        release: empty the columns of the captures once they are copied, to save memory.
+        watched_ns: a span, on the output's clock, in which the outputs were captured. The span of
+            their packets counts in any case.
         checksums: whether checksums may identify packets. With offloads a switch may complete
-            that of a packet on its way, as Open vSwitch does where its kernel module asks it.
+            the checksum of a packet on its way, as Open vSwitch does on its kernel's request.
         apart: whether packets pass those of other flows, as in a queue with classes.
-        may_be_empty: whether it is no error that nothing left by the outputs.
+        may_be_empty: whether outputs without packets are allowed.
     """
 
     max_sojourn_ns: int = DEFAULT_MAX_SOJOURN_NS
@@ -126,17 +125,17 @@ class Sources:
     """What a join found out about its captures, each of which is listed once.
 
     Attributes:
-        came, left: for each capture and each of its flows, whether its packets count as what came
-            in, and as what left; None if the capture is no input, or no output.
-        directions: which way flows go; None if the captures were known to have one direction.
+        came, left: for each capture and each of its flows, whether its packets count as arrivals,
+            and as departures; None if the capture is no input, or no output.
+        directions: the way of each flow; None if each capture was known to have one direction.
         clocks: the captures' clocks; None if one clock stamped all.
-        notes: what the hop does besides queueing, a line each: flows that were joined by a looser
-            identity, and what takes no part because the router itself sent it.
-        differing: which flows could be one of several, a line each.
-        late_ns: how long ago an equal packet had come in, for each departure that nothing else
-            explains, though longer ago than `max_sojourn_ns` allows.
+        notes: a line on flows that were joined by a looser identity, and on packets that the router
+            itself sent.
+        differing: a line on flows that are ambiguous.
+        late_ns: the time since an equal packet came in, for each departure that has no other
+            explanation. It is longer than `max_sojourn_ns`.
         backwards: how many packets left before they came in.
-        alike: the rows of arrivals that did not leave and are equal to what left before them.
+        alike: the rows of arrivals that did not leave and are equal to one that left before them.
     """
 
     ports: tuple[str, ...]
@@ -165,8 +164,7 @@ class Joined:
         fifo: for each input, whether its packets left in the order in which they came.
         identity: the optional parts of the identity that were used.
         clocks: the corrections of the captures' clocks, a line each.
-        sources: what was found out about the captures themselves.
-        whole: the join with what left and takes no part; None if all that left takes part.
+        whole: the join with the frames that left and take no part; None if there are none.
     """
 
     inputs: tuple[str, ...]
@@ -189,29 +187,28 @@ class Joined:
 
     @property
     def all_left(self) -> Joined:
-        """The join with all that left, also what takes no part."""
+        """The join with all frames that left."""
         return self if self.whole is None else self.whole.joined
 
     def shows_content(self, output: int) -> bool:
-        """Whether it is known when nearly all that left by an output had come in."""
+        """Whether the arrival times of nearly all bytes that an output sent are known."""
         return self.unknown_share(output) <= MOST_UNSEEN
 
     def unknown_share(self, output: int) -> float:
-        """Of which share of an output's bytes no capture shows when they came in."""
+        """The share of an output's bytes whose arrival no capture shows."""
         whole = self.whole
         return 0.0 if whole is None else whole.unseen_share[output] + whole.untold_share[output]
 
     def shows_service(self, output: int) -> bool:
-        """Whether it is known of nearly all bytes whether they left by an output."""
+        """Whether nearly all bytes that an output sent are known."""
         return self.whole is None or self.whole.untold_share[output] <= MOST_UNSEEN
 
     @property
     def t_out_ns(self) -> I64:
-        """When each arrival left; -1 if it did not."""
         return self.t_out(slice(None))
 
     def t_out(self, rows: slice) -> I64:
-        """When each of these arrivals left; -1 if it did not."""
+        """The departure time of each of these arrivals; -1 if it did not leave."""
         left_as = self.left_as[rows]
         stamps = np.empty(left_as.size, np.int64)
         _stamps_of(self.departures.stamp_ns, left_as, stamps)
@@ -223,11 +220,11 @@ def join(
     outputs: Sequence[PortCapture],
     options: JoinOptions | None = None,
 ) -> Joined:
-    """Matches what came in at `inputs` with what left by `outputs`.
+    """Matches the arrivals at `inputs` with the departures by `outputs`.
 
     A packet takes part only if its destination address is seen at an output, so the captures may
     also hold other traffic. Raises InputError if nothing can be joined, and UntrustedError if
-    the hop changes packets so that nothing can be.
+    the hop changes packets too much.
     """
     options = options or JoinOptions()
     _require_ports(inputs, outputs)
@@ -236,9 +233,9 @@ def join(
         raise InputError(f"{paths}: no IP packets; nothing left by the output")
     hop = _look(inputs, outputs, options)
     came, leaving = taking_part(hop, hop.inputs, hop.outputs)
-    pairs = pair_up(hop.sightings, hop.captures, came, leaving)
-    parts = _identity_parts(hop.captures, pairs, options)
-    clocks = None if options.one_clock else _clocks(hop, pairs, leaving, options.max_sojourn_ns)
+    between = crossings(hop.sightings, hop.captures, came, leaving)
+    parts = _identity_parts(hop.captures, between, options)
+    clocks = None if options.one_clock else _clocks(hop, between, leaving, options.max_sojourn_ns)
     sources = Sources(
         tuple(capture.port for capture in hop.captures),
         tuple(came),
@@ -249,7 +246,7 @@ def join(
         hop.united.refusals,
     )
     if options.destinations:
-        # Packets of the other direction have given the clocks and are not needed any more.
+        # Packets of the other direction were needed for the clocks alone.
         came, leaving = (
             _only_to(hop.captures, side, options.destinations) for side in (came, leaving)
         )
@@ -268,7 +265,13 @@ def join(
         settings,
         "checksum" in parts,
     )
-    matched, moved_ns, notes = _match(hop, came, leaving, settings, parts, clocks, options)
+    is_corrected = clocks is not None and bool(clocks.notes)
+    slack_ns = clocks.slack_ns if clocks else 0
+    tolerance_ns = max(CLOCK_TOLERANCE_NS if is_corrected else 0, slack_ns)
+    limits = Limits(options.max_sojourn_ns, tolerance_ns, options.apart)
+    matched = _match(hop, (came, leaving), settings, parts, limits, options.release)
+    notes = [] if options.one_way else _notes_on_changed(hop, matched, limits)
+    moved_ns = matched.settle() if is_corrected else 0
     egress = verdicts.egress_of(matched, hop.flows, len(outputs))
     verdict, note = verdicts.judge(
         matched, hop.flows, egress, watched, options.max_sojourn_ns, options.apart
@@ -304,15 +307,14 @@ def join(
         return joined
     names = [capture.port for capture in hop.captures]
     identities = matched.arriving, matched.leaving
-    limits = Limits(options.max_sojourn_ns, *moved_ns, options.apart)
-    found = whole(joined, names, hop.outputs, others, identities, limits)
+    found = whole(joined, names, hop.outputs, others, identities, limits, moved_ns)
     return replace(joined, whole=found)
 
 
 def _look(
     inputs: Sequence[PortCapture], outputs: Sequence[PortCapture], options: JoinOptions
 ) -> Hop:
-    """Looks through captures for packets that several have, and finds which way flows go."""
+    """Finds the packets that several captures have, and the way of each flow."""
     captures = list({id(capture): capture for capture in [*inputs, *outputs]}.values())
     place = {id(capture): index for index, capture in enumerate(captures)}
     ins, outs = ([place[id(capture)] for capture in side] for side in (inputs, outputs))
@@ -321,7 +323,7 @@ def _look(
         ways = [LEFT if index in outs else CAME for index in range(len(captures))]
         return Hop(captures, ins, outs, *number_flows(captures), sightings, ways)
     sightings = sample(captures)
-    # None if a capture is both, or else what the caller says of it.
+    # None if a capture is both.
     said: list[int | None] = [
         None if index in ins and index in outs else CAME if index in ins else LEFT
         for index in range(len(captures))
@@ -333,7 +335,7 @@ def _look(
     for index, unsure in enumerate(united.unsure):
         told.ways[index][unsure] = ASIDE
     if options.destinations:
-        # What goes elsewhere takes room in queues, whichever way it is going.
+        # Packets to other addresses fill queues too, in either direction.
         for capture, of_flow in zip(captures, told.ways, strict=True):
             of_flow[(of_flow == UNTOLD) & ~goes_to(capture, options.destinations)] = ASIDE
     notes = (*united.notes, *set_own_aside(captures, told, options.routed))
@@ -341,16 +343,16 @@ def _look(
     return Hop(captures, ins, outs, *flows, sightings, said, told, united, notes)
 
 
-def _clocks(hop: Hop, pairs: Pairs, leaving: Sequence[Bool | None], max_sojourn_ns: int) -> Clocks:
-    """The clocks of all captures, by the pairs of packets that take part."""
+def _clocks(
+    hop: Hop, between: list[Crossing], leaving: Sequence[Bool | None], max_sojourn_ns: int
+) -> Clocks:
     captures = hop.captures
-    between, leaving_at = pairs, leaving
     if hop.told is not None and len(hop.inputs) + len(hop.outputs) < 2 * len(captures):
-        # What comes in at outputs and leaves by inputs takes no part, but it shows the clocks.
+        # Packets that come in at outputs and leave by inputs take no part, but show the clocks.
         everywhere = range(len(captures))
-        came_at, leaving_at = taking_part(hop, everywhere, everywhere)
-        between = pair_up(hop.sightings, captures, came_at, leaving_at)
-    return estimate(captures, between, leaving_at, hop.outputs, max_sojourn_ns)
+        came, leaving = taking_part(hop, everywhere, everywhere)
+        between = crossings(hop.sightings, captures, came, leaving)
+    return estimate(captures, between, leaving, hop.outputs, max_sojourn_ns)
 
 
 def _span(clock: Clock, capture: PortCapture) -> tuple[int, int]:
@@ -371,45 +373,39 @@ def _only_to(
 
 def _match(
     hop: Hop,
-    came: Sequence[Bool | None],
-    leaving: Sequence[Bool | None],
+    sides: tuple[Sequence[Bool | None], Sequence[Bool | None]],
     settings: Sequence[Clock],
     parts: tuple[str, ...],
-    clocks: Clocks | None,
-    options: JoinOptions,
-) -> tuple[Matched, tuple[int, int], list[str]]:
-    """Merges the inputs and the outputs, by their corrected stamps, and matches their packets.
-
-    Returns also by how much arrivals were moved, how much later than they left they may come, and
-    a line on each output by which packets left that were changed on the way.
-    """
+    limits: Limits,
+    release: bool,
+) -> Matched:
+    """Merges the inputs and the outputs, by their corrected stamps, and matches their packets."""
 
     def side(index: int, counts: Sequence[Bool | None], is_last: bool) -> Side:
-        release = options.release and is_last
-        return Side(hop.captures[index], hop.rows[index], counts[index], settings[index], release)
+        mine = hop.captures[index], hop.rows[index], counts[index], settings[index]
+        return Side(*mine, release and is_last)
 
+    came, leaving = sides
     # A capture that is also an output is needed once more.
-    ins = [side(index, came, index not in hop.outputs) for index in hop.inputs]
-    arrivals = merge(ins, parts)
+    arrivals = merge([side(index, came, index not in hop.outputs) for index in hop.inputs], parts)
     departures = merge([side(index, leaving, True) for index in hop.outputs], parts)
-    is_corrected = clocks is not None and bool(clocks.notes)
     sizes = len(hop.flows), len(hop.inputs), len(hop.outputs)
-    tolerance_ns = max(CLOCK_TOLERANCE_NS if is_corrected else 0, clocks.slack_ns if clocks else 0)
-    matched = match(
-        arrivals, departures, sizes, options.max_sojourn_ns, options.apart, tolerance_ns
-    )
-    notes: list[str] = []
-    if not options.one_way:
-        changed = match_changed(matched, hop.flows, options.max_sojourn_ns, tolerance_ns)
-        for output, index in enumerate(hop.outputs):
-            by = departures[0].port[matched.order.left_as] == output
-            counts = {what: int(by[rows].sum()) for what, rows in changed.items()}
-            if parts_of := [f"{n:,} with another {what}" for what, n in counts.items() if n]:
-                notes.append(
-                    f"{hop.captures[index].port}: {sum(counts.values()):,} packets were changed on "
-                    f"the way, as by a flipped bit: {', '.join(parts_of)}. They count as forwarded"
-                )
-    return matched, (matched.settle() if is_corrected else 0, tolerance_ns), notes
+    return match(arrivals, departures, sizes, limits)
+
+
+def _notes_on_changed(hop: Hop, matched: Matched, limits: Limits) -> list[str]:
+    """Matches packets that were changed on the way. Returns a line on each of their outputs."""
+    notes = []
+    changed = match_changed(matched, hop.flows, limits)
+    for output, index in enumerate(hop.outputs):
+        by = matched.departures.port[matched.order.left_as] == output
+        counts = {what: int(by[rows].sum()) for what, rows in changed.items()}
+        if parts := [f"{n:,} with another {what}" for what, n in counts.items() if n]:
+            notes.append(
+                f"{hop.captures[index].port}: {sum(counts.values()):,} packets were changed on "
+                f"the way, as by a flipped bit: {', '.join(parts)}. They count as forwarded"
+            )
+    return notes
 
 
 def _require_ports(inputs: Sequence[PortCapture], outputs: Sequence[PortCapture]) -> None:
@@ -426,7 +422,7 @@ def _require_ports(inputs: Sequence[PortCapture], outputs: Sequence[PortCapture]
 
 @compiled
 def _agreeing(came: Columns, output: Columns, came_row: I32, left_row: I32, which: int) -> int:
-    """How many of these packets agree on one of PARTS, by index."""
+    """How many packets agree on one of PARTS, by index."""
     count = 0
     for i in range(came_row.size):
         count += part_of(came, came_row[i], which) == part_of(output, left_row[i], which)
@@ -434,24 +430,24 @@ def _agreeing(came: Columns, output: Columns, came_row: I32, left_row: I32, whic
 
 
 def _identity_parts(
-    captures: Sequence[PortCapture], pairs: Pairs, options: JoinOptions
+    captures: Sequence[PortCapture], between: Sequence[Crossing], options: JoinOptions
 ) -> tuple[str, ...]:
-    """The optional parts of the identity on which at least 99 % of the sampled pairs agree.
+    """The optional parts of the identity on which at least 99 % of the sampled packets agree.
 
     SYNs are few, so all of them have to agree.
     """
-    if not len(pairs):
+    total = sum(crossing.left_row.size for crossing in between)
+    if not total:
         return ()
     parts = []
     for which, name in enumerate(PARTS):
         if name == "checksum" and not options.checksums:
             continue
         agreeing = 0
-        for (came, output), mine in pairs.groups().items():
-            columns = captures[came].columns, captures[output].columns
-            rows = pairs.came_row[mine], pairs.left_row[mine]
-            agreeing += _agreeing(*columns, *rows, which)
-        least = len(pairs) if name == "timestamp of SYN" else 0.99 * len(pairs)
+        for each in between:
+            columns = captures[each.came].columns, captures[each.left].columns
+            agreeing += _agreeing(*columns, each.came_row, each.left_row, which)
+        least = total if name == "timestamp of SYN" else 0.99 * total
         if agreeing >= least:
             parts.append(name)
         elif name == "ttl" and not options.routed:

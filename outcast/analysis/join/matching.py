@@ -1,4 +1,4 @@
-"""Matches what left with what came in, packet by packet: rules 2 and 3 of `join`."""
+"""Matches departures with arrivals, packet by packet: rules 2 and 3 of `join`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,26 @@ NEVER = np.iinfo(np.int64).min // 2
 _TELLING, _ALIKE = ("flow", "ip_id", "seq"), ("payload_bytes", "tsval", "tsecr", "flags")
 _STEP = 0x9E3779B97F4A7C15
 MOST_TAGS = 8
-"""The most bytes by which frames differ if a hop adds or takes VLAN tags."""
+"""The most bytes by which VLAN tags of a hop change a frame's length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The conditions of a match.
+
+    Attributes:
+        max_sojourn_ns: the longest time between arrival and departure.
+        tolerance_ns: by how much sooner than it came a packet may seem to leave.
+        apart: whether packets pass those of other flows, as in a queue with classes.
+    """
+
+    max_sojourn_ns: int
+    tolerance_ns: int = 0
+    apart: bool = False
 
 
 class Order(NamedTuple):
-    """What the walk finds: what left as what, and in which order.
+    """The result of the walk: which arrival is which departure, and in which order.
 
     Attributes:
         left_as: for each arrival, the departure that it became, or -1.
@@ -166,7 +181,7 @@ def _match(
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Arrivals and departures with their identities, and what left as what; see `Order`."""
+    """Arrivals and departures with their identities, matched; see `Order`."""
 
     arrivals: Packets
     arriving: U64
@@ -175,7 +190,7 @@ class Matched:
     order: Order
 
     def settle(self) -> int:
-        """After clocks were estimated, moves the arrivals so that none leaves before it came."""
+        """Moves the arrivals so that none leaves before it came. Returns by how much."""
         left_as, came_ns = self.order.left_as, self.arrivals.stamp_ns
         forwarded = left_as >= 0
         if forwarded.any():
@@ -190,15 +205,9 @@ def match(
     came: tuple[Packets, U64],
     outgoing: tuple[Packets, U64],
     sizes: tuple[int, int, int],
-    max_sojourn_ns: int,
-    apart: bool,
-    tolerance_ns: int,
+    limits: Limits,
 ) -> Matched:
-    """Matches packets, in the order of time and with their identities.
-
-    `sizes` are the numbers of flows, inputs and outputs. By up to `tolerance_ns`, a packet may seem
-    to leave before it came in.
-    """
+    """Matches packets, which are in the order of time; `sizes`: of flows, inputs and outputs."""
     (arrivals, arriving), (departures, leaving) = came, outgoing
     flows, inputs, outputs = sizes
     buckets = 1 << min(max(len(arrivals).bit_length(), 8), 18)
@@ -217,25 +226,22 @@ def match(
     _match(
         *(arrivals.stamp_ns, arriving, arrivals.flow, arrivals.port),
         *(departures.stamp_ns, leaving, departures.port),
-        max_sojourn_ns,
-        apart,
-        tolerance_ns,
+        limits.max_sojourn_ns,
+        limits.apart,
+        limits.tolerance_ns,
         buckets,
         order,
     )
     return Matched(arrivals, arriving, departures, leaving, order)
 
 
-def match_changed(
-    matched: Matched, flows: Sequence[FlowKey], max_sojourn_ns: int, tolerance_ns: int
-) -> dict[str, I64]:
-    """Matches packets that were changed on the way; returns the rows of arrivals by what changed.
+def match_changed(matched: Matched, flows: Sequence[FlowKey], limits: Limits) -> dict[str, I64]:
+    """Matches packets that were changed on the way. Returns the arrivals by the changed field.
 
-    Nothing equal left, and nothing equal had come in, but all other fields are the same, and no
-    other packet has them. Fields in which packets differ may differ in one bit.
+    A changed packet has no equal on the other side. All but one field are those of an arrival, and
+    of no other packet. The field that differs does so in one bit, or covers others (a checksum).
     """
-    limits = max_sojourn_ns, tolerance_ns
-    rows = {"checksum, flags or length": _match_named(matched, ("flow", "ip_id", "seq"), *limits)}
+    rows = {"checksum, flags or length": _match_named(matched, ("flow", "ip_id", "seq"), limits)}
     for what, field in (
         ("IP id", "ip_id"),
         ("sequence number", "seq"),
@@ -251,7 +257,7 @@ def match_changed(
             ends = ((flows[came], flows[left]) for came, left in zip(*pair, strict=True))
             return np.array([(_bits(a) ^ _bits(b)).bit_count() == 1 for a, b in ends], np.bool_)
 
-        rows[what] = _match_named(matched, same, *limits, is_flipped)
+        rows[what] = _match_named(matched, same, limits, is_flipped)
     return rows
 
 
@@ -264,11 +270,10 @@ def _bits(flow: FlowKey) -> int:
 def _match_named(
     matched: Matched,
     fields: Sequence[str],
-    max_sojourn_ns: int,
-    tolerance_ns: int,
+    limits: Limits,
     fits: Callable[[I64, I64], Bool] | None = None,
 ) -> I64:
-    """Matches what alone has these fields on both sides; see `match_changed`."""
+    """Matches packets that share these fields with no other; see `match_changed`."""
     order, arrivals, departures = matched.order, matched.arrivals, matched.departures
     missing, alone = np.flatnonzero(order.left_as < 0), np.flatnonzero(order.came_as < 0)
     if not missing.size or not alone.size:
@@ -282,13 +287,13 @@ def _match_named(
         np.unique(side[np.isin(side, shared)], return_counts=True)[1] for side in sides
     )
     waits = departures.stamp_ns[left] - arrivals.stamp_ns[came]
-    longest = min(max_sojourn_ns, 2 * int(order.extremes[0]) + 1_000_000)
+    longest = min(limits.max_sojourn_ns, 2 * int(order.extremes[0]) + 1_000_000)
     longer = np.abs(departures.frame_bytes[left] - arrivals.frame_bytes[came])
     is_one = (counts == 1) & (left_counts == 1) & (arrivals.ip_id[came] != 0)
-    is_one &= (waits >= -tolerance_ns) & (waits <= longest) & (longer <= MOST_TAGS)
+    is_one &= (waits >= -limits.tolerance_ns) & (waits <= longest) & (longer <= MOST_TAGS)
     came, left = came[is_one], left[is_one]
     if fits is not None and came.size:
-        # Without a number of its own, a packet is like others.
+        # A packet without a sequence number is like others.
         is_flipped = fits(came, left) & (arrivals.seq[came] > 0)
         came, left = came[is_flipped], left[is_flipped]
     order.left_as[came], order.came_as[left] = left, came

@@ -1,14 +1,13 @@
-"""How far clocks are apart, and whether they drift, from what packets make possible.
+"""The offsets and drifts of clocks, from bounds that packets set.
 
-A packet leaves after it came in. So each packet that two captures saw bounds by how much the clock
-of the one is ahead of that of the other; packets of the other direction bound it from the other
-side. The bounds of all captures together are a system of difference constraints, whose tightest
-form are shortest paths. Where the clocks drift, the bounds are points in the plane of time and
-offset, and a clock is a line that has to pass between the upper and the lower points (Moon, Skelly
-and Towsley, INFOCOM 1999; Zhang, Liu and Xia, INFOCOM 2002).
+A packet leaves after it came in. So each packet that two captures saw bounds the offset of their
+clocks from one side, and packets of the other direction bound it from the other side. All bounds
+are a system of difference constraints; shortest paths give the tightest ones. Where the clocks
+drift, the bounds are points in the plane of time and offset. A clock is a line between the upper
+and the lower points (Moon, Skelly and Towsley, INFOCOM 1999; Zhang, Liu and Xia, INFOCOM 2002).
 
-Where packets go only one way between two captures, nothing bounds the other side, and the shortest
-sojourn time is taken to be zero.
+Where packets go only one way between two captures, one side has no bound, and the shortest sojourn
+time is assumed to be zero.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from outcast.analysis.join.packets import Crossing
 F64 = npt.NDArray[np.float64]
 
 POINTS = 256
-"""The number of stretches of time in which bounds are summed up. The tightest of each counts."""
+"""The number of stretches of time. The tightest bound of each counts."""
 STAMP_NS = 1_000
 """Stamps are whole microseconds in most captures, so a bound can be off by this."""
 MOST_DRIFT = 1e-3
-"""A clock that is faster or slower by more is no clock of a machine."""
+"""No machine's clock is faster or slower by more."""
 LEAST_SPAN_NS = 50_000_000
-"""Over less time no drift is looked for."""
+"""Shorter captures show no drift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,6 @@ class Clock:
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing is added."""
         return not self.offset_ns and not self.drift
 
     @property
@@ -72,7 +70,6 @@ class Clock:
         return max(self.drift_high - self.drift, self.drift - self.drift_low)
 
     def correct(self, stamps: I64) -> I64:
-        """Returns the corrected stamps."""
         shifted: I64 = np.add(stamps, self.offset_ns) if self.offset_ns else stamps
         if self.drift:
             shifted = shifted + np.rint((stamps - self.origin_ns) * self.drift).astype(np.int64)
@@ -85,7 +82,7 @@ RIGHT = Clock()
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """No clocks satisfy all bounds: two captures, and by how much they contradict each other."""
+    """No clocks satisfy all bounds: the two captures that contradict each other most."""
 
     first: int
     second: int
@@ -95,18 +92,11 @@ class Contradiction:
 def solve(captures: int, reference: int, found: Sequence[Crossing]) -> list[Clock] | Contradiction:
     """Clocks of all captures within the bounds, on the clock of `reference`.
 
-    A capture that nothing contradicts keeps its clock. As many as possible do.
+    As many captures as possible keep their clocks.
     """
     drifts = _drifts(captures, reference, found)
     drifts = [replace(clock, origin_ns=_origin(index, found)) for index, clock in enumerate(drifts)]
-    straight = [
-        replace(
-            crossing,
-            came_ns=drifts[crossing.came].correct(crossing.came_ns),
-            left_ns=drifts[crossing.left].correct(crossing.left_ns),
-        )
-        for crossing in found
-    ]
+    straight = [crossing.on(drifts) for crossing in found]
     bounds = _bounds(captures, straight)
     nearest = _shortest(bounds + STAMP_NS)
     if (np.diag(nearest) < 0).any():
@@ -127,9 +117,9 @@ def solve(captures: int, reference: int, found: Sequence[Crossing]) -> list[Cloc
 
 def _origin(index: int, found: Sequence[Crossing]) -> int:
     """The time at which a capture's offset is stated: its first packet in the sample."""
-    came = [crossing.came_ns for crossing in found if crossing.came == index]
+    came_ns = [crossing.came_ns for crossing in found if crossing.came == index]
     left_ns = [crossing.left_ns for crossing in found if crossing.left == index]
-    return min((int(stamps.min()) for stamps in (*came, *left_ns) if stamps.size), default=0)
+    return min((int(stamps.min()) for stamps in (*came_ns, *left_ns)), default=0)
 
 
 # --- drift
@@ -160,14 +150,11 @@ def _drifts(captures: int, reference: int, found: Sequence[Crossing]) -> list[Cl
 
 
 _Slope = tuple[Callable[[], float], float, float]
-"""The best slope, which takes long to compute and most clocks do not need, and its bounds."""
+"""A function that computes the best slope, which few clocks need, and the bounds of slopes."""
 
 
 def _slopes(captures: int, found: Sequence[Crossing]) -> dict[tuple[int, int], _Slope]:
-    """For two captures with packets both ways: the best drift between them, and its bounds.
-
-    The drift is of the first's correction minus the second's.
-    """
+    """The drift of the first correction minus the second, of captures with packets both ways."""
     by_ends = {(crossing.came, crossing.left): crossing for crossing in found}
     result = {}
     for (first, second), there in by_ends.items():
@@ -186,7 +173,7 @@ def _slopes(captures: int, found: Sequence[Crossing]) -> dict[tuple[int, int], _
 
 
 def _tightest(time: I64, bound: I64) -> tuple[F64, F64]:
-    """The least bound of each stretch of time, and when it was."""
+    """The time and value of the least bound of each stretch of time."""
     windows = min(POINTS, max(1, time.size // 4))
     order = np.argsort(time, kind="stable")
     starts = np.linspace(0, order.size, windows + 1).astype(np.int64)
@@ -231,9 +218,8 @@ def _bounds(captures: int, found: Sequence[Crossing]) -> F64:
     bounds = np.full((captures, captures), np.inf)
     np.fill_diagonal(bounds, 0)
     for crossing in found:
-        if crossing.came_ns.size:
-            least = float(crossing.delay_ns.min())
-            np.minimum.at(bounds, (crossing.came, crossing.left), least)
+        least = float(crossing.delay_ns.min())
+        bounds[crossing.came, crossing.left] = min(bounds[crossing.came, crossing.left], least)
     return bounds
 
 
@@ -257,7 +243,7 @@ def _worst(bounds: F64) -> Contradiction:
 
 
 def _tightened(nearest: F64, first: int, second: int, most: float) -> F64 | None:
-    """The bounds if that of `first` over `second` is at most `most`; None if it cannot be."""
+    """The bounds if `first` exceeds `second` by at most `most`; None if that is impossible."""
     if most >= nearest[first, second]:
         return nearest
     if most + nearest[second, first] < 0:
@@ -275,16 +261,15 @@ def _fixed(nearest: F64, index: int, reference: int, value: float) -> F64 | None
 def _choose(nearest: F64, reference: int, found: Sequence[Crossing]) -> list[float]:
     """A correction for each capture within the bounds.
 
-    A capture keeps its clock if it can. Otherwise it gets the middle of what is possible; if that
-    has no bound on the one side, the nearest that is possible, so that the shortest sojourn time
-    is zero.
+    A capture keeps its clock if possible. Otherwise it gets the middle between the bounds, or the
+    one bound that it has, so that the shortest sojourn time is zero.
     """
     shifts = [0.0] * len(nearest)
     open_ = [index for index in range(len(nearest)) if index != reference]
     ways = {(crossing.came, crossing.left) for crossing in found}
     width = nearest[:, reference] + nearest[reference, :]
-    # What can keep its clock does, first what is nearest to a bound: there packets seem to pass the
-    # switch in no time, as they do with right clocks.
+    # The capture nearest to a bound keeps its clock first: there packets seem to pass the switch in
+    # no time, as they do with right clocks.
     margin = np.minimum(np.abs(nearest[:, reference]), np.abs(nearest[reference, :]))
     for index in sorted(open_, key=lambda index: float(margin[index])):
         kept = _fixed(nearest, index, reference, 0.0)

@@ -5,16 +5,16 @@ protocol, IP id, sequence and acknowledgement number, flags and payload length. 
 checksum and TCP time stamp if the captures agree on them. MAC addresses, VLAN tags and the ECN bits
 may change.
 
-A sample of packets that several captures saw is found before any clock is known: blocks of packets,
-spread over each capture, are looked up in all others. Only packets whose identity occurs at most
-once in each capture are used.
+A sample of packets that several captures saw needs no clock: blocks of packets, spread over each
+capture, are looked up in all others. A packet counts only if its identity occurs at most once in
+each capture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,38 +43,20 @@ class Sightings:
     row: I32
 
     def between(self, first: int, second: int) -> tuple[I32, I32]:
-        """The packets that two captures saw: their rows in the one and in the other."""
+        """The rows of the packets that two captures saw, in each."""
         both = (self.row[:, first] >= 0) & (self.row[:, second] >= 0)
         return self.row[both, first], self.row[both, second]
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """Sampled packets that came in and left, by output in the order in which they left."""
-
-    came: I32
-    came_row: I32
-    left: I32
-    left_row: I32
-
-    def __len__(self) -> int:
-        return self.came.size
-
-    def groups(self) -> dict[tuple[int, int], I64]:
-        """For each two captures where common packets came in and left: which ones."""
-        key = self.came.astype(np.int64) << 32 | self.left
-        return {divmod(ends, 1 << 32): mine for ends, mine in grouped(key).items()}
-
-
 def numbered(lists: Sequence[Sequence[Name]]) -> tuple[tuple[Name, ...], list[I32]]:
-    """Numbers the names in all lists. Returns them, and the names of each list by number."""
+    """Numbers the names in all lists. Returns the names, and each list as numbers."""
     numbers: dict[Name, int] = {}
     rows = [[numbers.setdefault(name, len(numbers)) for name in names] for names in lists]
     return tuple(numbers), [np.array(row, np.int32) for row in rows]
 
 
 def grouped(keys: Array) -> dict[int, I64]:
-    """For each of the keys, which are not negative, its places in their order."""
+    """The rows of each key, in order. Keys are not negative."""
     order = np.argsort(keys, kind="stable")
     edges = np.flatnonzero(np.diff(keys[order], prepend=-1, append=-1)).tolist()
     return {int(keys[order[first]]): order[first:end] for first, end in pairwise(edges)}
@@ -82,7 +64,7 @@ def grouped(keys: Array) -> dict[int, I64]:
 
 @compiled
 def _enter(keys: U64, slots: I32, number: I32) -> int:
-    """Numbers distinct keys in a hash table of their first rows. Returns how many there are."""
+    """Numbers distinct keys in a hash table of their first rows. Returns their count."""
     mask = np.uint64(slots.size - 1)
     count = 0
     for i in range(keys.size):
@@ -98,7 +80,7 @@ def _enter(keys: U64, slots: I32, number: I32) -> int:
 
 @compiled
 def _seek(identity: U64, keys: U64, slots: I32, number: I32, seen: I32) -> None:
-    """Looks up all packets of a capture: notes the row of each key, or that it occurs twice."""
+    """Looks up the packets of a capture: `seen` is the row of each key, or -2 if it has several."""
     mask = np.uint64(slots.size - 1)
     for row in range(identity.size):
         slot = (identity[row] >> np.uint64(13)) & mask
@@ -110,10 +92,7 @@ def _seek(identity: U64, keys: U64, slots: I32, number: I32, seen: I32) -> None:
 
 
 def sample(captures: Sequence[PortCapture], sampled: Sequence[bool] | None = None) -> Sightings:
-    """Looks up blocks of packets of each capture in all captures.
-
-    With `sampled`, blocks are taken only from captures for which it is true.
-    """
+    """Looks up blocks of packets of each capture, or of those `sampled`, in all captures."""
     chosen: list[U64] = []
     block = min(BLOCK_PACKETS, max(1, MOST_SAMPLED // (BLOCKS * max(1, len(captures)))))
     for index, capture in enumerate(captures):
@@ -136,73 +115,58 @@ def sample(captures: Sequence[PortCapture], sampled: Sequence[bool] | None = Non
     return Sightings(rows.T)
 
 
-def pair_up(
-    sightings: Sightings,
-    captures: Sequence[PortCapture],
-    came_flows: Sequence[Bool | None],
-    left_flows: Sequence[Bool | None],
-) -> Pairs:
-    """The sampled packets that came in at one capture and left by another.
-
-    `came_flows` and `left_flows` have for each capture and each of its flows whether it came in and
-    left there; None if nothing did.
-    """
-    parts: list[tuple[I32, I32, I32, I32]] = []
-    for output, leaving in enumerate(left_flows):
-        for came, coming in enumerate(came_flows):
-            if came == output or leaving is None or coming is None:
-                continue
-            came_row, left_row = sightings.between(came, output)
-            counts = coming[captures[came].columns.flow[came_row]]
-            counts &= leaving[captures[output].columns.flow[left_row]]
-            came_row, left_row = came_row[counts], left_row[counts]
-            here = np.full(came_row.size, came, np.int32)
-            parts.append((here, came_row, np.full(came_row.size, output, np.int32), left_row))
-    if not parts:
-        none = np.empty(0, np.int32)
-        return Pairs(none, none, none, none)
-    came_at, came_rows, left_at, left_rows = (
-        np.concatenate([part[column] for part in parts]) for column in range(4)
-    )
-    order = np.lexsort((left_rows, left_at))
-    return Pairs(came_at[order], came_rows[order], left_at[order], left_rows[order])
-
-
 @dataclass(frozen=True, slots=True)
 class Crossing:
     """Sampled packets that came in at one capture and left by another, in the order of leaving.
 
     Attributes:
-        came_ns, left_ns: the stamps there, each on its own clock.
+        came_row, left_row: the packets' rows there.
+        came_ns, left_ns: their stamps, each on its own clock.
         slack_ns: by how much sooner packets may seem to leave, because stamps' units differ.
     """
 
     came: int
     left: int
+    came_row: I32
+    left_row: I32
     came_ns: I64
     left_ns: I64
     slack_ns: int = 0
 
     @property
     def delay_ns(self) -> I64:
-        """From coming in to leaving, if the clocks were equal."""
         return self.left_ns - self.came_ns + self.slack_ns
+
+    def on(self, clocks: Sequence[Clock]) -> Crossing:
+        """With corrected stamps."""
+        came_ns = clocks[self.came].correct(self.came_ns)
+        return replace(self, came_ns=came_ns, left_ns=clocks[self.left].correct(self.left_ns))
 
 
 def crossings(
-    pairs: Pairs, stamps: Sequence[I64], slack_ns: Callable[[int, int], int]
+    sightings: Sightings,
+    captures: Sequence[PortCapture],
+    came_flows: Sequence[Bool | None],
+    left_flows: Sequence[Bool | None],
 ) -> list[Crossing]:
-    """The sampled pairs by captures, each of which has its stamps."""
-    return [
-        Crossing(
-            came,
-            output,
-            stamps[came][pairs.came_row[mine]],
-            stamps[output][pairs.left_row[mine]],
-            slack_ns(came, output),
-        )
-        for (came, output), mine in pairs.groups().items()
-    ]
+    """The sampled packets of each two captures, in the order of the captures.
+
+    The masks say for each flow of a capture whether it came in, or left, there. None: no flow did.
+    """
+    found = []
+    for came, coming in enumerate(came_flows):
+        for left, leaving in enumerate(left_flows):
+            if came == left or leaving is None or coming is None:
+                continue
+            here, there = captures[came].columns, captures[left].columns
+            came_row, left_row = sightings.between(came, left)
+            counts = coming[here.flow[came_row]] & leaving[there.flow[left_row]]
+            order = np.flatnonzero(counts)[np.argsort(left_row[counts], kind="stable")]
+            came_row, left_row = came_row[order], left_row[order]
+            if order.size:
+                stamps = here.stamp_ns[came_row], there.stamp_ns[left_row]
+                found.append(Crossing(came, left, came_row, left_row, *stamps))
+    return found
 
 
 PARTS = ("ttl", "checksum", "timestamp", "timestamp of SYN")
@@ -214,7 +178,7 @@ class Packets:
     """Packets in the order of their stamps; arrays of one length.
 
     Attributes:
-        stamp_ns: when it was seen, on the clock of the first output.
+        stamp_ns: the time on the clock of the first output.
         frame_bytes: length of the Ethernet frame without its check sequence.
         payload_bytes, seq, flags: payload above TCP or UDP, and TCP's fields; 0 without.
         tsval, tsecr: a TCP packet's time stamp, and the one that it echoes; 0 without any.
@@ -251,13 +215,13 @@ class Packets:
 
 
 def number_flows(captures: Sequence[PortCapture]) -> tuple[tuple[FlowKey, ...], list[I32]]:
-    """Numbers the flows of all captures. Returns them, and each capture's flows by number."""
+    """Numbers the flows of all captures; see `numbered`."""
     return numbered([capture.flows for capture in captures])
 
 
 @compiled
 def part_of(columns: Columns, row: Scalar, which: Scalar) -> Scalar:
-    """Value of one of PARTS, by index, for one packet."""
+    """The value of one of PARTS, by index, for one packet."""
     if which == 0:
         return np.uint64(columns.ttl[row])
     if which == 1:
@@ -345,8 +309,7 @@ class Side:
 
     Attributes:
         counts: for each of its flows, whether it counts here; None if none does.
-        release: whether its columns are emptied as they are copied, because memory does not have to
-            hold both.
+        release: whether its columns are emptied once they are copied, to save memory.
     """
 
     capture: PortCapture
@@ -357,7 +320,7 @@ class Side:
 
 
 def _in_order(side: Side) -> tuple[I32, I64]:
-    """The rows of packets that count, in the order of time, and their corrected stamps."""
+    """The rows of packets that count, by time, and their corrected stamps."""
     columns = side.capture.columns
     chosen = np.arange(columns.flow.size, dtype=np.int32)
     if side.counts is None:

@@ -18,7 +18,7 @@ from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I32, I64, U64, Array, Bool
 from outcast.analysis.join import verdicts
 from outcast.analysis.join.directions import CAME, LEFT, Directions
-from outcast.analysis.join.matching import NEVER, match
+from outcast.analysis.join.matching import NEVER, Limits, match
 from outcast.analysis.join.offsets import Clock
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.join.verdicts import Stray, Verdict
@@ -63,22 +63,6 @@ class Frames:
             *(np.concatenate([getattr(part, name) for part in parts]) for name in Frames.__slots__)
         )
         return both.rows(np.argsort(both.stamp_ns, kind="stable")) if in_order else both
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What is allowed of a frame that left: its sojourn time, and by how much clocks are off.
-
-    Attributes:
-        moved_ns: by how much arrivals are moved.
-        tolerance_ns: so much later than it left a frame may seem to come in.
-        apart: whether packets pass those of other flows, as in a queue with classes.
-    """
-
-    max_sojourn_ns: int
-    moved_ns: int
-    tolerance_ns: int
-    apart: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,11 +237,12 @@ def whole(
     others: tuple[Sequence[Frames], Sequence[Frames], Sequence[Frames]],
     identities: tuple[U64, U64],
     limits: Limits,
+    moved_ns: int,
 ) -> Whole | None:
-    """The join with all that left; None if nothing else did.
+    """The join with all frames that left; None if no others did.
 
-    `outputs` are the places of the outputs among all `ports`, `identities` those of what came in
-    and what left and takes part.
+    `outputs` are the places of the outputs among all `ports`, `identities` those of the arrivals
+    and departures of `joined`. Its arrivals were moved by `moved_ns`.
     """
     came, left, untold = others
     if not any(side[place].stamp_ns.size for side in (left, untold) for place in outputs):
@@ -273,7 +258,7 @@ def whole(
                 replace(
                     part,
                     place=np.full_like(part.place, inputs.index(ports[index])),
-                    stamp_ns=part.stamp_ns + limits.moved_ns,
+                    stamp_ns=part.stamp_ns + moved_ns,
                 )
                 for index, part in enumerate(came)
                 if ports[index] != ports[place]
@@ -333,8 +318,7 @@ def _find(
         sides.append((merged, both))
         places.append(at[1])
     sizes = flows + names.size, inputs, 1
-    how = limits.max_sojourn_ns, limits.apart, limits.tolerance_ns
-    left_as = match(sides[0], sides[1], sizes, *how).order.left_as[places[0]]
+    left_as = match(sides[0], sides[1], sizes, limits).order.left_as[places[0]]
     rows = np.flatnonzero(left_as >= 0)
     found, gone = came.rows(rows), np.searchsorted(places[1], left_as[rows])
     return replace(found, stamp_ns=np.minimum(found.stamp_ns, left.stamp_ns[gone])), gone
