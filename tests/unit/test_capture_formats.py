@@ -10,7 +10,6 @@ import lzma
 import shutil
 import struct
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -35,7 +34,6 @@ from scapy.all import (
     raw,
 )
 
-from outcast.analysis.capture import opening
 from outcast.analysis.capture.headers import FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
 from outcast.analysis.capture.records import CaptureFile
@@ -288,49 +286,6 @@ def test_patterns_and_folders_are_refused(tmp_path):
 # --- captures that still go on
 
 
-def test_a_capture_that_is_written_to_is_refused(tmp_path):
-    path = tmp_path / "a.pcap"
-    path.write_bytes(pcap([FRAME]))
-    program = "import sys; f = open(sys.argv[1], 'ab'); print('open', flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as writer:
-        assert writer.stdout.readline() == "open\n"
-        with pytest.raises(
-            InputError, match=rf"a.pcap: python\S* \(process {writer.pid}\) still writes to it; end"
-        ):
-            read_captures([("port", path)])
-        # A run of ours has ended, whoever looks at its files.
-        read_captures([("port", path)], foreign=False)
-        writer.communicate("\n", timeout=30)
-    with path.open("rb"):
-        read_captures([("port", path)])
-
-
-def test_who_only_reads_is_not_refused(tmp_path, monkeypatch):
-    path = tmp_path / "a.pcap"
-    path.write_bytes(pcap([FRAME]))
-    processes = tmp_path / "proc"
-    for number, flags in ((11, "0100000"), (12, "0100001")):
-        (processes / f"{number}" / "fd").mkdir(parents=True)
-        (processes / f"{number}" / "fdinfo").mkdir()
-        (processes / f"{number}" / "fd" / "3").symlink_to(path)
-        (processes / f"{number}" / "fdinfo" / "3").write_text(f"pos:\t0\nflags:\t{flags}\n")
-        (processes / f"{number}" / "comm").write_text("tcpdump\n")
-    with pytest.raises(InputError, match=r"tcpdump \(process 12\) still writes"):
-        opening.refuse_live([path], processes)
-    with monkeypatch.context() as patch:
-        # A machine with very many open files does not hold up the join.
-        patch.setattr(opening, "_SCAN_S", -1.0)
-        opening.refuse_live([path], processes)
-    shutil.rmtree(processes / "12")
-    opening.refuse_live([path], processes)
-    opening.refuse_live([path], tmp_path / "no proc")
-
-
 def test_a_capture_that_grows_while_it_is_read_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap([FRAME]))
@@ -381,8 +336,6 @@ def test_the_command_that_a_refusal_names_cures_it(tmp_path, name):
     [
         (b"PK\x03\x04" + bytes(30), "compressed by zip; .*, so decompress it by `unzip`"),
         (lzma.compress(pcap([FRAME])), "compressed by xz; read are plain files and those of gzip"),
-        (b"\xa1\xb2\xcd\x34" + bytes(30), "a pcap of a patched libpcap, which is not read; `edit"),
-        (b"snoop\0\0\0" + bytes(30), "a capture of snoop, which is not read; `editcap IN OUT`"),
         (b"0123456789" * 500, "not a capture in pcap or pcapng; `editcap IN OUT` converts all"),
     ],
 )

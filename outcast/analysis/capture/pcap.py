@@ -121,8 +121,6 @@ def read_capture(
     _require_headers(path, decoder, records)
     where = f"{path}" if interface is None else f"{path} ({interface})"
     remarks = [*_remarks(file), *_left_out(where, decoder, records, foreign)]
-    if foreign and (word := opening.continued_by(path)):
-        remarks.append(word)
     columns, flows = decoder.finish()
     stamps = columns.stamp_ns
     return PortCapture(
@@ -266,10 +264,8 @@ def read_captures(
     The ports of files that are `shared` are interfaces: of each only those packets are read. Frames
     that are not decoded are kept of `keeping` and of all that is `foreign`.
 
-    Raises InputError as `read_capture` does, and if a process still writes to one of them.
+    Raises InputError as `read_capture`.
     """
-    if foreign:
-        opening.refuse_live([path for _, path in files])
 
     def size(index: int) -> int:
         path = files[index][1]

@@ -191,11 +191,9 @@ class CaptureFile:
                     raise InputError(f"{self.path}: cut off inside the file's header")
                 yield from self._pcap(source, *_MAGICS[beginning[:4]])
             else:
-                met = "not a capture in pcap or pcapng"
-                for begins, name in opening.FORMATS:
-                    met = f"{name}, which is not read" if beginning.startswith(begins) else met
                 raise InputError(
-                    f"{self.path}: {met}; `{opening.CONVERTS}` converts all that Wireshark reads"
+                    f"{self.path}: not a capture in pcap or pcapng; `{opening.CONVERTS}` converts "
+                    "all formats that Wireshark reads"
                 )
 
     def _pcap(self, source: _Source, big: bool, factor: int) -> Iterator[Records]:
