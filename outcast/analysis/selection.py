@@ -1,7 +1,4 @@
-"""Which packets of a run, of joined captures or of a joined table are meant.
-
-These are the filters of `outcast inspect`.
-"""
+"""The filters of `outcast inspect`: packets of a run, of joined captures or of a joined table."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ COLUMNS = (
     *("flow", "src", "sport", "dst", "dport", "ip_id", "seq", "payload", "ingress", "t_in"),
     *("verdict", "egress", "t_out", "queue_bytes"),
 )
-"""What every table of packets has, also one from elsewhere."""
+"""The columns of every table of packets, also of a foreign one."""
 _TEXTS = ("src", "dst", "ingress", "verdict", "egress")
 """Columns that hold text. All others hold whole numbers."""
 
@@ -32,7 +29,7 @@ _MOST_NAMED = 20
 """The most flows or ports that a message lists."""
 
 AROUND_BLACKOUT_NS = 1_000_000
-"""So much before a blackout and after it is shown if nothing else is requested."""
+"""The default margin before and after a blackout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +37,28 @@ class Span:
     """A span of time, both ends included.
 
     Attributes:
-        asked: the option that named it, for messages, as `--around 12ms`.
-        clock: what the ends count from: the traffic's start (negative before it); midnight of the
-            day on which the packets came in, in this machine's time zone; or 1970.
+        option: for messages, as `--around 12ms`.
+        clock: the origin of the ends: the traffic's start (negative before it); midnight of the day
+            on which the packets came in, in this machine's time zone; or 1970.
     """
 
     from_ns: int
     to_ns: int
-    asked: str
+    option: str
     clock: Literal["traffic", "day", "epoch"] = "traffic"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which packets are meant; None takes all.
+    """The wanted packets; None takes all.
 
     Attributes:
         port: a port that the packet came in by or left by.
         flow: a flow's number, or its source as `address:port`.
-        dst: where the packet goes: an address, `address:port`, or the name of a run's host.
-        blackout: the number of a blackout, its row in blackouts.parquet. It takes the packets to
-            the same output that came in during it, and `margin_ns` before and after.
-        whole: also packets out of the interval that the run's summary covers.
+        dst: an address, `address:port`, or the name of a run's host.
+        blackout: a row of blackouts.parquet. It takes the packets to the same output that came in
+            during the blackout, and `margin_ns` before and after.
+        whole: also packets outside the interval of the run's summary.
     """
 
     port: str | None = None
@@ -74,15 +71,12 @@ class Selection:
     whole: bool = False
 
 
-_FILTERS = ("port", "flow", "dst", "verdict", "span", "blackout")
-
-
 @dataclass(frozen=True)
 class Source:
-    """An opened table of packets, in the order of arrival within each output; it has COLUMNS.
+    """An opened table of packets with COLUMNS, in the order of arrival within each output.
 
-    Times are counted from `start_ns`: a run's start of traffic, or the first packet of a table.
-    `run` is also joined captures; None for a table alone.
+    Times count from `start_ns`: a run's start of traffic, or the first packet of a table. `run` may
+    be joined captures; it is None for a table alone.
     """
 
     path: Path
@@ -102,10 +96,7 @@ class Source:
 
 
 def blackouts(run: Run, whole: bool = False) -> pl.DataFrame:
-    """Returns the blackouts by time; `blackout` is the row of each in blackouts.parquet, from 0.
-
-    They are those of the interval; with `whole`, all of the captures.
-    """
+    """The blackouts of the interval by time, or all; `blackout` is the row in blackouts.parquet."""
     return (
         run.table("blackouts", whole=True)
         .with_row_index("blackout")
@@ -115,7 +106,7 @@ def blackouts(run: Run, whole: bool = False) -> pl.DataFrame:
 
 
 def open_source(path: Path) -> Source:
-    """Opens the packets of a run's folder or of a joined table. Raises InputError."""
+    """Opens the packets of a run's folder or of a joined table."""
     run = Run(path) if path.is_dir() else None
     file = path if run is None else path / "packets.parquet"
     table = scan_table(file) if run is None else run.scan("packets", whole=True)
@@ -137,14 +128,14 @@ def open_source(path: Path) -> Source:
 
 
 def refusing_table(path: Path) -> AbstractContextManager[None]:
-    """Turns errors from a table of packets into InputError, within a `with` block."""
+    """Turns errors from a table of packets into InputError."""
     return refusing(f"{path}: cannot be read as a table of packets")
 
 
 def condition(source: Source, wanted: Selection) -> pl.Expr:
-    """Returns the condition for the rows that are meant.
+    """The condition for the wanted rows.
 
-    Raises ConfigError, with those that exist, if a filter names what the table lacks.
+    Raises ConfigError if a filter has a value that the table lacks; it lists the values that exist.
     """
     table = source.table
     chosen = pl.lit(True)
@@ -178,7 +169,7 @@ def condition(source: Source, wanted: Selection) -> pl.Expr:
 
 
 def span_of(source: Source, wanted: Selection) -> tuple[int, int] | None:
-    """The span of epoch time that the rows meant lie in; None if no filter limits it."""
+    """The span of epoch time of the wanted rows; None if no filter limits it."""
     if wanted.blackout is not None:
         chain = blackout(source, wanted.blackout)
         return chain["t_start"] - wanted.margin_ns, chain["t_end"] + wanted.margin_ns
@@ -189,7 +180,7 @@ def span_of(source: Source, wanted: Selection) -> tuple[int, int] | None:
 
 
 def located(source: Source, span: Span) -> Span:
-    """The span after the traffic's start. A time of day is that of the first day that has it."""
+    """The span on the clock `traffic`. A time of day is that of the first day that has it."""
     if span.clock == "traffic":
         return span
     from_ns, to_ns = span.from_ns, span.to_ns
@@ -202,17 +193,16 @@ def located(source: Source, span: Span) -> Span:
             from_ns, to_ns = (_since_1970_ns(day, time) for time in (span.from_ns, span.to_ns))
             if to_ns >= first:
                 break
-    return Span(from_ns - source.start_ns, to_ns - source.start_ns, span.asked)
+    return Span(from_ns - source.start_ns, to_ns - source.start_ns, span.option)
 
 
 def _since_1970_ns(midnight: datetime, of_day_ns: int) -> int:
-    """A time of a day. The sum is one of clocks, so it holds on days that are no 24 hours long."""
+    """A time of day as epoch time, also on days of 23 or 25 hours."""
     whole = midnight + timedelta(seconds=of_day_ns // 10**9)
     return int(whole.timestamp()) * 10**9 + of_day_ns % 10**9
 
 
 def blackout(source: Source, number: int) -> dict[str, Any]:
-    """Returns a row of `Source.chains` by its number. Raises ConfigError."""
     rows = source.chains
     if not 0 <= number < rows.height:
         there = f"there are 0 to {rows.height - 1}" if rows.height else "there are none"
@@ -229,24 +219,17 @@ def require_some(source: Source, wanted: Selection) -> None:
     with refusing_table(source.path):
         if fits(wanted):
             return
-        if not wanted.whole and fits(replace(wanted, whole=True)):
-            of_run = ""
-            if source.run is not None:
-                summary = source.run.summary
-                of_run = f" of the run's numbers, {summary.start_s:g} to {summary.end_s:g} s"
+        if source.run is not None and not wanted.whole and fits(replace(wanted, whole=True)):
+            summary = source.run.summary
             raise ConfigError(
-                f"what fits is out of the interval{of_run}; --whole takes all of the captures"
+                f"the packets that fit are outside the interval of the run's numbers, "
+                f"{summary.start_s:g} to {summary.end_s:g} s; --whole takes all of the captures"
             )
-    texts = [
-        wanted.span.asked if name == "span" and wanted.span else f"--{name} {getattr(wanted, name)}"
-        for name in _FILTERS
-        if getattr(wanted, name) is not None
-    ]
-    raise ConfigError(f"{source.path}: no packet fits {' and '.join(texts) or 'at all'}")
+    raise ConfigError(f"{source.path}: no packet fits all filters")
 
 
 def text(name: str) -> pl.Expr:
-    """A column of text; equal also where the table holds an enumeration."""
+    """A column of text, also if the table holds an enumeration."""
     return pl.col(name).cast(pl.String)
 
 
@@ -261,7 +244,6 @@ def _ports(table: pl.LazyFrame) -> list[str]:
 
 
 def _values(table: pl.LazyFrame, column: pl.Expr) -> list[Any]:
-    """Returns the distinct values of a column, in order."""
     return table.select(column.unique().sort()).collect().to_series().drop_nulls().to_list()
 
 
@@ -274,7 +256,6 @@ def _named(values: Sequence[Any]) -> str:
 
 
 def _of_flow(table: pl.LazyFrame, flow: str) -> pl.Expr:
-    """Returns the condition for rows of a flow. Raises ConfigError if there is no such flow."""
     address, separator, port = flow.rpartition(":")
     if flow.isdecimal():
         numbers = _values(table, pl.col("flow"))
@@ -294,10 +275,8 @@ def _of_flow(table: pl.LazyFrame, flow: str) -> pl.Expr:
 
 
 def _to_destination(source: Source, wanted: str) -> pl.Expr:
-    """Returns the condition for rows to a destination. Raises ConfigError if nothing went there."""
-    hosts = {}
-    if source.run is not None:
-        hosts = {flow.dst: flow.dst_ip for flow in source.run.manifest.flows}
+    flows = [] if source.run is None else source.run.manifest.flows
+    hosts = {flow.dst: flow.dst_ip for flow in flows}
     address = hosts.get(wanted, wanted)
     addresses = _values(source.table, text("dst"))
     if address in addresses:
@@ -324,33 +303,25 @@ def on_the_clock(time_ns: int) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}.{time_ns % 10**9:09d}"
 
 
-def _at(time_ns: int) -> str:
-    """A time for a message, which every option takes back: `-1.5ms`."""
-    return f"{time_ns / 1e6:.12g}ms"
-
-
 def require_time(source: Source, span: Span) -> None:
     """Raises ConfigError if all packets came in before the span or after it."""
     first, last = _first_and_last(source.table)
     if first is None or last is None:
-        raise ConfigError(f"{span.asked}: there are no packets")
+        raise ConfigError(f"{span.option}: there are no packets")
     from_ns, to_ns = first - source.start_ns, last - source.start_ns
     own = located(source, span)
     if own.from_ns <= to_ns and from_ns <= own.to_ns:
         return
-    when, zone = f"from {_at(own.from_ns)} to {_at(own.to_ns)}", ""
-    there = f"from {_at(from_ns)} to {_at(to_ns)}"
+    there = f"from {from_ns / 1e6:.12g}ms to {to_ns / 1e6:.12g}ms"
     if span.clock != "traffic":
-        when, zone = "then", ", in this machine's time zone"
-        there = f"from {on_the_clock(first)} to {on_the_clock(last)}"
-    raise ConfigError(f"{span.asked}: nothing came in {when}; packets came in {there}{zone}")
+        there = f"from {on_the_clock(first)} to {on_the_clock(last)}, in this machine's time zone"
+    raise ConfigError(f"{span.option}: nothing came in then; packets came in {there}")
 
 
 def first_numbers(source: Source) -> pl.LazyFrame:
-    """For each flow `base`, from which its sequence numbers are counted.
+    """The origin `base` of each flow's sequence numbers: a SYN has number 0, the first byte 1.
 
-    A SYN has number 0, and the first byte of data 1, as in other tools. Without a SYN the first
-    packet seen has number 1.
+    Without a SYN the first packet has number 1.
     """
     first = source.table.group_by("flow").agg(
         pl.col("seq", "flags").sort_by("t_in", maintain_order=True).first()

@@ -113,9 +113,9 @@ def span_between(between: tuple[str, str], *, on_clock: bool = True) -> Span:
         clock = other = "traffic"
     span = Span(from_ns, to_ns, f"--between {' '.join(between)}", clock)
     if clock != other:
-        raise ConfigError(f"{span.asked}: allowed are two times of one kind")
+        raise ConfigError(f"{span.option}: allowed are two times of one kind")
     if to_ns < from_ns:
-        raise ConfigError(f"{span.asked}: ends before it begins")
+        raise ConfigError(f"{span.option}: ends before it begins")
     return span
 
 

@@ -131,7 +131,7 @@ def test_every_reader_takes_the_rows_of_the_interval(part, capsys):
     assert [row["packet"] for row in more] == every.filter(verdict="dropped")["packet"].to_list()
     assert outcast(["inspect", str(part.directory.path), "--between", "0ms", "9ms"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "out of the interval of the run's numbers, 0.01 to 0.025 s; --whole takes all" in line
+    assert "outside the interval of the run's numbers, 0.01 to 0.025 s; --whole takes all" in line
     assert shown("--between", "0ms", "9ms", "--whole")
 
 

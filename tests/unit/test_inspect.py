@@ -269,7 +269,7 @@ BAD = {
         ("--flow 10.0.0.2:9", "no such source; there are 10.0.0.2:53035, 10.0.0.3:34287"),
         (
             "--around 5",
-            "--around 5: nothing came in from 4999ms to 5001ms; packets came in from 0ms",
+            "--around 5: nothing came in then; packets came in from 0ms",
         ),
         ("--within 1ms", "--within: only together with --around"),
         ("--between 1ms 0ms", "--between 1ms 0ms: ends before it begins"),

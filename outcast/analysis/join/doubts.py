@@ -1,8 +1,8 @@
-"""What a join found out, and whether it can be believed; if not, a reason and each port's numbers.
+"""The result of a join, and whether it can be believed.
 
-A join always balances its books. What shows that captures are missing, cut or of another time is
-what stays unexplained: departures that no capture saw arrive, arrivals whose fate nothing shows,
-packets that one capture alone has, and clocks that no correction makes agree.
+The counts of a join always agree. Packets without an explanation show that captures are missing,
+cut or of another time: departures that no capture saw arrive, arrivals of unknown fate, packets
+that one capture alone has, and clocks that no correction makes agree.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ MOST_SHARE = 0.01
 FEW = 64
 """The packets that may have been queued when a capture began or ended."""
 COPIED_WITHIN_NS = 100_000
-"""Equal segments that come in within so short a time are one that was recorded twice. A sender that
+"""Equal segments that come in within this time are one that was recorded twice. A sender that
 repeats data waits for a round trip, and gives the packet another IP id."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropRange:
-    """How many packets an output dropped of those from an input, where captures lack packets.
+    """The drops at an output from an input whose captures lack packets.
 
     Attributes:
-        counted: how many of the captured packets seem dropped.
-        least: how many of them the captures prove.
-        most: how many there are with those that the input's capture probably lacks.
-        sentence: all of it, and what shows that packets are missing.
+        counted: captured packets that seem dropped.
+        least: those that the captures prove.
+        most: with those that the input's capture probably lacks.
+        sentence: the numbers, and the evidence of missing packets.
     """
 
     ingress: str
@@ -59,7 +59,7 @@ class DropRange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Found:
-    """What captures that were joined show; `outcast.Join` says what each part is."""
+    """The result of a join; `outcast.Join` documents the parts."""
 
     joined: Joined
     queue: Queue
@@ -70,16 +70,14 @@ class Found:
 
 
 class Reason(StrEnum):
-    """Why a join is refused."""
-
     CLOCKS = "clocks"
     """No single offset and drift of each clock makes the captures agree."""
     DIRECTION = "direction"
-    """Nothing shows which way packets go, or which is which."""
+    """The direction of packets is unknown, or their flows are ambiguous."""
     UNEXPLAINED = "unexplained"
     """Packets left that no capture saw come in, or that are there twice."""
     UNDECIDED = "undecided"
-    """Packets came in whose fate no capture shows."""
+    """The fate of packets that came in is unknown."""
 
 
 CURES = {
@@ -91,15 +89,14 @@ CURES = {
     Reason.UNDECIDED: "capture each output for longer, or cut all files to the same time: `editcap "
     "-A START -B STOP FILE NEW`",
 }
-"""What helps against each reason."""
 
 Refusal = tuple[Reason, str]
-"""Why a join cannot be believed: the reason, and what was counted."""
+"""The reason, and the numbers in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortCounts:
-    """The packets of a port's captures, of a join that is refused.
+    """A row of a refused join's table.
 
     Attributes:
         unseen: packets that left there and were never seen to come in.
@@ -147,7 +144,6 @@ class RefusedJoin(UntrustedError):
 
 
 def port_counts(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[PortCounts]:
-    """For each port: what came in, what left, and what of it is not explained."""
     sources, directions = joined.sources, joined.sources.directions
     assert directions is not None
     is_unseen = (joined.stray == Stray.UNEXPLAINED) | (joined.stray == Stray.EARLY)
@@ -173,10 +169,10 @@ def port_counts(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[Por
 def doubts(
     joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int
 ) -> Iterator[Refusal]:
-    """Why a join cannot be believed, the most fundamental reason first; nothing if it can.
+    """The reasons to refuse a join, the most fundamental first.
 
-    `captures` are those of the join, each once, in the order of `joined.sources`. Nothing is
-    doubted where each capture was known to have one direction.
+    `captures` are in the order of `joined.sources`. A join of captures that were known to have one
+    direction is not refused.
     """
     directions = joined.sources.directions
     if directions is None:
@@ -196,7 +192,6 @@ def doubts(
 
 
 def late_text(joined: Joined, max_sojourn_ns: int) -> str:
-    """How many packets left later than `--max-sojourn` allows, and by how much."""
     late_ns = joined.sources.late_ns
     return (
         f"{late_ns.size:,} packets left up to {int(late_ns.max()) / 1e9:.3f} s after they came in, "
@@ -207,7 +202,6 @@ def late_text(joined: Joined, max_sojourn_ns: int) -> str:
 def _times(
     joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int
 ) -> Iterator[Refusal]:
-    """Clocks that contradict each other, and packets that left too late or before they came in."""
     sources, left = joined.sources, joined.counts.left
     clocks = sources.clocks
     if clocks is not None and clocks.contradiction is not None:
@@ -225,16 +219,13 @@ def _times(
 
 
 def _recorded_twice(joined: Joined) -> Iterator[Refusal]:
-    """Segments that came in twice at once: no sender repeats all it sends within so short a time.
-
-    If an output's capture has them twice too, both copies find their counterpart.
-    """
+    """Segments that came in twice within COPIED_WITHIN_NS. Each copy may have a match."""
     arrivals = joined.arrivals
     flows = len(joined.flows)
     low, high = np.full(flows, np.iinfo(np.int64).max), np.zeros(flows, np.int64)
     np.minimum.at(low, arrivals.flow, arrivals.ip_id)
     np.maximum.at(high, arrivals.flow, arrivals.ip_id)
-    # Where a host numbers its datagrams, they show it as well as segments do.
+    # Datagrams count if their host numbers them.
     is_numbered = (arrivals.flags > 0) | (high > low)[arrivals.flow] & (arrivals.ip_id > 0)
     of_data = np.flatnonzero((arrivals.payload_bytes > 0) & is_numbered)
     fields = [
@@ -253,7 +244,6 @@ def _recorded_twice(joined: Joined) -> Iterator[Refusal]:
 def _waits_too_long(
     joined: Joined, captures: Sequence[PortCapture], max_sojourn_ns: int
 ) -> Iterator[Refusal]:
-    """Two captures between which packets would stay for longer than any can."""
     clocks = joined.sources.clocks
     for crossing in clocks.crossings if clocks else ():
         delay = crossing.delay_ns
@@ -268,7 +258,6 @@ def _waits_too_long(
 
 
 def _never_came_in(joined: Joined, directions: Directions) -> Iterator[Refusal]:
-    """Packets that left without having come in."""
     departures = joined.departures
     places = np.array([directions.place(flow.src) for flow in joined.flows], np.int64)
     place_of = places[departures.flow]
@@ -295,7 +284,6 @@ def _never_came_in(joined: Joined, directions: Directions) -> Iterator[Refusal]:
 
 
 def _unseen(name: str, lost: Bool, total: int, joined: Joined) -> Refusal:
-    """The refusal for an output with departures that no capture saw arrive."""
     senders = Counter(joined.flows[row].src for row in joined.departures.flow[lost].tolist())
     hosts = ", ".join(host for host, _ in senders.most_common(3))
     more = f" and {len(senders) - 3} more" if len(senders) > 3 else ""
@@ -309,7 +297,7 @@ def _unseen(name: str, lost: Bool, total: int, joined: Joined) -> Refusal:
 def _departures_missing(
     joined: Joined, captures: Sequence[PortCapture], directions: Directions
 ) -> Iterator[Refusal]:
-    """Most of what came in goes to ports of which only what came in was captured."""
+    """Most arrivals go to ports of which only arrivals were captured."""
     judged = 0
     towards: Counter[int] = Counter()
     for index, capture in enumerate(captures):
@@ -328,7 +316,6 @@ def _departures_missing(
 
 
 def _fate_unknown(joined: Joined) -> Iterator[Refusal]:
-    """Packets that came in and whose fate no capture shows."""
     for output, name in enumerate(joined.outputs):
         here = joined.egress == output
         for note, when in ((Note.IN_FLIGHT, "ends before"), (Note.BEFORE_OUTPUT, "begins after")):
@@ -357,7 +344,7 @@ def _all_dropped(
 
 
 def _answered(joined: Joined, captures: Sequence[PortCapture], directions: Directions) -> Array:
-    """For each flow, whether more than a few packets of the other direction were seen."""
+    """For each flow, whether it is TCP and has more than a few packets of the other direction."""
     count: Counter[FlowKey] = Counter()
     for capture, packets in zip(captures, directions.counts, strict=True):
         for flow, number in zip(capture.flows, packets.tolist(), strict=True):
@@ -369,7 +356,7 @@ def _answered(joined: Joined, captures: Sequence[PortCapture], directions: Direc
 
 
 def left_out(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[str]:
-    """What takes no part in a join that can be believed, a line each."""
+    """A line on each capture whose packets take no part."""
     directions = joined.sources.directions
     if directions is None:
         return

@@ -36,10 +36,10 @@ from outcast.analysis.join.directions import (
     UNTOLD,
     Directions,
     Hop,
+    find_directions,
     goes_to,
     set_own_aside,
     taking_part,
-    tell,
 )
 from outcast.analysis.join.matching import Limits, Matched, match, match_changed
 from outcast.analysis.join.offsets import RIGHT, Clock
@@ -240,7 +240,7 @@ def join(
         tuple(capture.port for capture in hop.captures),
         tuple(came),
         tuple(leaving),
-        hop.told,
+        hop.directions,
         clocks,
         hop.notes,
         hop.united.refusals,
@@ -259,7 +259,7 @@ def join(
     others = others_of(
         hop.captures,
         hop.outputs,
-        hop.told,
+        hop.directions,
         hop.said,
         (came, leaving),
         settings,
@@ -277,8 +277,6 @@ def join(
         matched, hop.flows, egress, watched, options.max_sojourn_ns, options.apart
     )
     stray = verdicts.strays(matched)
-    counts = count(verdict, note, stray)
-    verdicts.require_conservation(counts)
     joined = Joined(
         inputs=tuple(capture.port for capture in inputs),
         outputs=tuple(capture.port for capture in outputs),
@@ -293,7 +291,7 @@ def join(
         stray=stray,
         fifo=tuple(bool(value == 0) for value in matched.order.inversions),
         identity=parts,
-        counts=counts,
+        counts=count(verdict, note, stray),
         clocks=tuple(clocks.notes if clocks else ()),
         sources=replace(
             sources,
@@ -331,23 +329,23 @@ def _look(
     united = same_flows.unite(captures, sightings, said)
     if united.changed:
         sightings = sample(captures)
-    told = tell(captures, sightings, said, options.max_sojourn_ns)
+    directions = find_directions(captures, sightings, said, options.max_sojourn_ns)
     for index, unsure in enumerate(united.unsure):
-        told.ways[index][unsure] = ASIDE
+        directions.ways[index][unsure] = ASIDE
     if options.destinations:
         # Packets to other addresses fill queues too, in either direction.
-        for capture, of_flow in zip(captures, told.ways, strict=True):
+        for capture, of_flow in zip(captures, directions.ways, strict=True):
             of_flow[(of_flow == UNTOLD) & ~goes_to(capture, options.destinations)] = ASIDE
-    notes = (*united.notes, *set_own_aside(captures, told, options.routed))
+    notes = (*united.notes, *set_own_aside(captures, directions, options.routed))
     flows = number_flows(captures)
-    return Hop(captures, ins, outs, *flows, sightings, said, told, united, notes)
+    return Hop(captures, ins, outs, *flows, sightings, said, directions, united, notes)
 
 
 def _clocks(
     hop: Hop, between: list[Crossing], leaving: Sequence[Bool | None], max_sojourn_ns: int
 ) -> Clocks:
     captures = hop.captures
-    if hop.told is not None and len(hop.inputs) + len(hop.outputs) < 2 * len(captures):
+    if hop.directions is not None and len(hop.inputs) + len(hop.outputs) < 2 * len(captures):
         # Packets that come in at outputs and leave by inputs take no part, but show the clocks.
         everywhere = range(len(captures))
         came, leaving = taking_part(hop, everywhere, everywhere)
@@ -410,14 +408,8 @@ def _notes_on_changed(hop: Hop, matched: Matched, limits: Limits) -> list[str]:
 
 def _require_ports(inputs: Sequence[PortCapture], outputs: Sequence[PortCapture]) -> None:
     for role, captures in (("input", inputs), ("output", outputs)):
-        if not captures:
-            raise InputError(f"no {role} capture; at least one is needed")
-        if len(captures) > 127:
-            raise InputError(f"{len(captures)} {role} captures; at most 127 are allowed")
-        names = [capture.port for capture in captures]
-        for name in names:
-            if names.count(name) > 1:
-                raise InputError(f"{role} port {name} is given twice")
+        if not 1 <= len(captures) <= 127:
+            raise InputError(f"{len(captures)} {role} captures; allowed are 1 to 127")
 
 
 @compiled

@@ -1,7 +1,7 @@
-"""Behind which ports each address is: from what ports saw of hosts that talk.
+"""The ports behind which each address is, from the conversations that ports saw.
 
-`directions` says what shows it, in which order. Ports are equal paths to a host if they share its
-packets with other ports, but hardly any with each other. What a switch floods is at all of them.
+`directions` lists the evidence. Ports are equal paths to a host if they share its packets with
+other ports, but hardly any with each other. Flooded packets are at all of them.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import numpy as np
 from outcast.analysis.compiled import I64
 
 ELSEWHERE = -1
-"""Behind a port that no capture is of."""
+"""Behind a port that was not captured."""
 
 NEARLY_ALL = 0.99
 MOST_ELSEWHERE = 0.9
-"""An address that no port sees in more than this share of its conversations is elsewhere."""
+"""An address is elsewhere if no port sees more than this share of its conversations."""
 MOST_COMMON = 0.05
 """Equal paths have at most this share of their packets in common with each other."""
 LEAST_BEHIND = 0.01
 """A further path to a host needs this share of the votes of the first one."""
 
 Seen = Counter[str]
-"""What one port saw of a conversation: how many packets of each source."""
+"""The packets of each source that one port saw of a conversation."""
 Conversations = dict[tuple[str, str], dict[int, Seen]]
 """For each two hosts that talk, in alphabetical order, the ports that saw them."""
 Delays = dict[tuple[int, int, str, str], I64]
-"""For (port, later port, source, destination), by how much the second's stamps are later."""
+"""For (port, other port, source, destination), how much later the other's stamps are."""
 
 
 def find(
@@ -41,10 +41,10 @@ def find(
     said: tuple[Collection[int], Collection[int]],
     longest_ns: int,
 ) -> dict[str, tuple[int, ...]]:
-    """The ports behind which each address is, the surest first; ELSEWHERE alone if none is.
+    """The ports behind which each address is, the surest first; ELSEWHERE alone if none is known.
 
-    `votes` has for each address and port how many packets say that it is there, `said` the
-    ports that are inputs only, and outputs only, by the caller's word.
+    `votes` has the packets that speak for each address and port, `said` the ports that are inputs
+    only, and outputs only, by the caller's word.
     """
     paths = _Paths(_neighbours(conversations), _common(delays))
     for address, ballot in votes.items():
@@ -52,7 +52,7 @@ def find(
     paths.spread(list(paths.places))
     paths.see_all()
     paths.spread(list(paths.places))
-    # Who loses all packets is seen at an input alone, so the receiver could look to be elsewhere.
+    # A host that loses all packets is seen at an input alone, as if its receiver were elsewhere.
     for ends, seen in conversations.items():
         if paths.places.keys().isdisjoint(ends):
             paths.settle(paths.by_the_word(ends, seen, said))
@@ -65,7 +65,7 @@ def find(
 
 
 _Neighbours = dict[str, list[tuple[str, dict[int, Seen]]]]
-"""For each host, those that it talks with, and the ports that saw them."""
+"""For each host, its peers, and the ports that saw the conversation."""
 _Who = str | tuple[str, str]
 """A host, or two that talk, in alphabetical order."""
 
@@ -79,7 +79,7 @@ def _neighbours(conversations: Conversations) -> _Neighbours:
 
 
 def _common(delays: Delays) -> Counter[tuple[_Who, int, int]]:
-    """How many sampled packets of hosts two ports have in common."""
+    """The sampled packets of hosts that two ports have in common."""
     common: Counter[tuple[_Who, int, int]] = Counter()
     for (first, second, src, dst), stamps in delays.items():
         for who in (src, dst, _pair(src, dst)):
@@ -94,8 +94,6 @@ def _pair(first: str, second: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class _Paths:
-    """The places of hosts as they are found, and what they are found by."""
-
     neighbours: _Neighbours
     common: Counter[tuple[_Who, int, int]]
     places: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -111,14 +109,14 @@ class _Paths:
         return most > 0 and self._shared(who, port, paths) <= MOST_COMMON * most
 
     def _are_paths(self, who: _Who, paths: Sequence[int], ports: Collection[int]) -> bool:
-        """Whether ports are equal paths: each has packets of `ports`, none those of another."""
+        """Whether ports are equal paths: each has packets of `ports`, and none of another path."""
         return len(paths) == 1 or all(
             self._is_apart(who, path, [other for other in paths if other != path], ports)
             for path in paths
         )
 
     def place_by_votes(self, address: str, ballot: Mapping[int, float]) -> None:
-        """Puts a host behind the port with most votes, and behind all that are equal paths."""
+        """Places a host behind the port with most votes, and behind all equal paths."""
         first, *rest = sorted(sorted(ballot), key=lambda port: -ballot[port])
         place = [first]
         for port in rest:
@@ -141,15 +139,12 @@ class _Paths:
                     known += self._widen(address, other, seen)
 
     def _place_opposite(self, address: str, other: str, seen: Mapping[int, Seen]) -> None:
-        """Finds the place of a host that talks with one whose place is known.
-
-        Seen at one more port, or at equal paths, it is there. Seen nowhere else, nothing is known.
-        """
+        """Places a host that talks with one whose place is known: at the other port, or paths."""
         mine, ends = self.places[address], _pair(address, other)
         rest = sorted(set(seen).difference(mine), key=lambda port: -seen[port].total())
         if not rest or (ELSEWHERE not in mine and seen.keys().isdisjoint(mine)):
             return
-        # What has no packets of the known place can be a further path to it.
+        # A port without packets of the known place can be a further path to it.
         facing = [port for port in rest if self._shared(ends, port, mine)] or rest
         if self._are_paths(ends, facing, mine) and all(
             self._is_apart(ends, port, mine, facing) for port in rest if port not in facing
@@ -157,7 +152,7 @@ class _Paths:
             self.places[other] = tuple(facing)
 
     def _widen(self, address: str, other: str, seen: Mapping[int, Seen]) -> Iterator[str]:
-        """Finds further paths to one of two hosts that talk: no packet takes two. Returns it."""
+        """Finds further paths to one of two hosts that talk, and yields the host."""
         for port in sorted(set(seen).difference(self.places[address], self.places[other])):
             for near, far in ((address, other), (other, address)):
                 paths = self.places[far]
@@ -168,23 +163,23 @@ class _Paths:
                     break
 
     def settle(self, source: tuple[str, Sequence[int]] | None) -> None:
-        """Puts a host into its place, if it was told, and finds what follows from that."""
+        """Places a host, if one was found, and all hosts that this decides."""
         if source is not None:
             self.places[source[0]] = tuple(source[1])
             self.spread([source[0]])
 
     def see_all(self) -> None:
-        """Finds hosts of several conversations: all of these pass the host's own port."""
+        """Places hosts of several conversations: all pass the host's own port."""
         for address, total, passing in self._several():
             whole = [port for port, weight in passing.items() if weight >= NEARLY_ALL * total]
             if len(whole) == 1:
                 self.places[address] = (whole[0],)
 
     def see_none(self) -> None:
-        """Finds hosts of several conversations that share no port: they are elsewhere.
+        """Places hosts of several conversations that share no port ELSEWHERE.
 
-        One conversation may have nearly all packets. If no two ports saw any of them, the port of
-        the host was not captured all the same, and no stamps can show more.
+        One conversation may have nearly all packets. If only one port saw them, the host's own port
+        was not captured either.
         """
         for address, total, passing in self._several():
             is_shared = sum(passing.values()) > total
@@ -192,10 +187,7 @@ class _Paths:
                 self.places[address] = (ELSEWHERE,)
 
     def _several(self) -> list[tuple[str, int, dict[int, int]]]:
-        """Hosts of several conversations whose place is not known, in order.
-
-        Each has the packets of all its conversations, and those that each port saw.
-        """
+        """Hosts of several conversations without a place, their packets, and those of each port."""
         hosts = []
         for address, talks in sorted(self.neighbours.items()):
             if address in self.places or len(talks) < 2:
@@ -216,10 +208,10 @@ class _Paths:
         seen: Mapping[int, Seen],
         said: tuple[Collection[int], Collection[int]],
     ) -> tuple[str, list[int]] | None:
-        """The source and its place if ports are inputs and outputs by the caller's word.
+        """The source and its place by the caller's inputs and outputs.
 
-        If both hold both directions, it is the source that lost packets from the inputs to the
-        outputs, or else the one that sent more.
+        If both hold both directions, the source is the host that lost packets on the way, or else
+        the one that sent more.
         """
         came, outputs = ([port for port in seen if port in side] for side in said)
         if not came or not outputs:

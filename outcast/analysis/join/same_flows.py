@@ -1,9 +1,8 @@
-"""Flows whose packets a hop changes, and what still shows which packet is which.
+"""Flows whose packets a hop changes, known by looser identities.
 
-A NAT gives packets other addresses and ports; other hops number IP ids again. Where the exact
-identity finds no packet of a flow, looser ones are tried in turn. If one fits, the flow gets one
-name and one identity in both captures, so that all that follows sees one flow. What fits more than
-one flow is left alone and counted.
+A NAT changes addresses and ports; other hops renumber IP ids. If the exact identity finds no packet
+of a flow, looser ones are tried in turn. If one fits, the flow gets one name and one identity in
+both captures. Ambiguous flows are left alone and counted.
 """
 
 from __future__ import annotations
@@ -26,16 +25,15 @@ from outcast.analysis.join.packets import Sightings, grouped, number_flows
 SAMPLED = 4_096
 """The number of packets of each flow, its first ones, that are compared."""
 LEAST_FOUND = 0.25
-"""A looser identity has to find this share of the sampled packets, because a queue may have dropped
-the others."""
+"""A looser identity has to find this share of the sampled packets. A queue may drop the others."""
 FEW = 4
 """A flow with fewer common packets is only joined if one of its ends is unchanged."""
 MOST_ALIKE = 8
-"""What this number of a capture's flows have in common shows nothing."""
+"""A key that more packets of a capture share is no evidence."""
 
 ICMP = (1, 58)
 ECHOES = (0x100, 0x108, 0x3A80, 0x3A81)
-"""Protocol and type of an echo's answers and requests (RFC 792 and RFC 4443)."""
+"""Protocol and type of echo replies and requests (RFC 792 and RFC 4443)."""
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -43,12 +41,12 @@ LEVELS = {
     True: "IP ids, sequence numbers and lengths",
     False: "sequence numbers (of UDP checksums) and lengths",
 }
-"""The identities in turn: whether each has IP ids. All have the protocol, flags and length."""
+"""The identities in turn, by whether they have IP ids. All have the protocol, flags and length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The sampled packets of a capture that are looked for, flow by flow."""
+    """The sampled packets of a capture's `wanted` flows."""
 
     capture: PortCapture
     index: int
@@ -56,14 +54,12 @@ class Side:
     rows: I64
 
     def packets(self, rows: I64) -> Array:
-        """How many of these packets each flow has."""
+        """The number of these packets that each flow has."""
         return np.bincount(self.capture.columns.flow[rows], minlength=len(self.capture.flows))
 
 
 @dataclass(slots=True)
 class Match:
-    """A flow of one capture that is one of another."""
-
     flow: int
     other: int
     rows: I64
@@ -71,7 +67,7 @@ class Match:
 
 
 def sampled(columns: Columns, flows: Bool) -> I64:
-    """The first SAMPLED packets of each of these flows."""
+    """The first SAMPLED packets of each flow."""
     rows = np.flatnonzero(flows[columns.flow]) if flows.any() else np.empty(0, np.int64)
     flow = columns.flow[rows]
     order = np.argsort(flow, kind="stable")
@@ -86,16 +82,16 @@ def _mixed(value: U64, word: Array) -> U64:
 
 
 def _words(address: str) -> int:
-    """The sum of an address's words of 16 bits, as a checksum has it."""
+    """The sum of an address's words of 16 bits, as in a checksum."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return int(np.frombuffer(socket.inet_pton(family, address), ">u2").sum())
 
 
 def _numbers(columns: Columns, rows: I64, protocol: Array, ends: I64) -> tuple[Array, Array]:
-    """What a hop leaves of the numbers above IP if it translates addresses and ports.
+    """The numbers above IP that a NAT leaves unchanged.
 
-    A NAT also translates the identifier of an ICMP echo. Of UDP and echoes it is the checksum
-    without what is translated (RFC 768); `ends` has what `_ends` gives for each packet.
+    A NAT also translates the identifier of an ICMP echo. Of UDP and echoes the checksum remains,
+    less the translated fields (RFC 768), whose sums are `ends`.
     """
     first, second = columns.seq[rows].astype(np.int64), columns.ack[rows].astype(np.int64)
     is_icmp = np.isin(protocol, ICMP)
@@ -110,26 +106,25 @@ def _numbers(columns: Columns, rows: I64, protocol: Array, ends: I64) -> tuple[A
 def _identities(
     start: U64, columns: Columns, rows: I64, protocol: Array, ends: I64, has_ids: bool
 ) -> U64:
-    """The identities of packets; see LEVELS and `_numbers`."""
     # A firewall may clear the ECN bits of TCP's flags.
     value = _mixed(start, columns.flags[rows] & 0x3F)
     value = _mixed(value, columns.payload_bytes[rows])
     first, second = _numbers(columns, rows, protocol, ends)
     if has_ids:
         value = _mixed(value, columns.ip_id[rows])
-        # A card may finish the checksum of a datagram later, and the IP id suffices.
+        # A network card may complete the checksum of a datagram later. The IP id suffices.
         first = np.where(protocol == UDP, 0, first)
     return _mixed(_mixed(value, first), second)
 
 
 def _ends(flow: FlowKey) -> int:
-    """The sum of what a NAT translates; the checksum of ICMP for IPv4 covers no addresses."""
+    """The sum of the fields that a NAT translates. ICMP's checksum for IPv4 covers no addresses."""
     addresses = 0 if flow.protocol == ICMP[0] else _words(flow.src) + _words(flow.dst)
     return addresses + flow.sport + flow.dport
 
 
 def _keys(side: Side, has_ids: bool) -> tuple[I64, U64]:
-    """The sampled packets and their identities: the first of each in a flow."""
+    """The first sampled packet of each identity in a flow, and the identities."""
     columns, flows = side.capture.columns, side.capture.flows
     rows = side.rows[side.wanted[columns.flow[side.rows]]]
     protocols = np.array([flow.protocol for flow in flows], np.int64)
@@ -141,7 +136,7 @@ def _keys(side: Side, has_ids: bool) -> tuple[I64, U64]:
     rows, key, flow = rows[order], key[order], flow[order]
     is_first = np.ones(rows.size, np.bool_)
     is_first[1:] = (key[1:] != key[:-1]) | (flow[1:] != flow[:-1])
-    # A flow whose packets are nearly all alike has none that could be told.
+    # Packets of a flow that are nearly all alike are no evidence.
     is_told = np.bincount(flow, is_first, len(flows)) >= LEAST_FOUND * np.bincount(
         flow, minlength=len(flows)
     )
@@ -154,10 +149,10 @@ def _keys(side: Side, has_ids: bool) -> tuple[I64, U64]:
 def matches_by(
     side: Side, other: Side, has_ids: bool, keeps_ids: bool
 ) -> tuple[list[Match], dict[tuple[int, int], int]]:
-    """The flows of two captures that are the same by a level, and pairs that only could be.
+    """The flows of two captures that are the same by a level, and ambiguous pairs.
 
-    Each of these has the number of packets that are alike. If the hop `keeps_ids` of other packets,
-    it does so of those without TCP's numbers, which little else tells apart.
+    These have the number of packets that are alike. If the hop `keeps_ids` of other packets, those
+    without TCP's numbers have to agree in it too.
     """
     rows, key = _keys(side, has_ids)
     others, other_key = _keys(other, has_ids)
@@ -169,7 +164,7 @@ def matches_by(
     nth = np.arange(which.size) - np.repeat(np.cumsum(count) - count, count)
     at, there = rows[which], others[first[which] + nth]
     flow, other_flow = side.capture.columns.flow[at], other.capture.columns.flow[there]
-    # A flow that both captures have by its name is no other one.
+    # A flow that both captures have by its name matches itself alone.
     _, (names, other_names) = number_flows([side.capture, other.capture])
     name, other_name = names[flow], other_names[other_flow]
     shared = np.intersect1d(names, other_names)
@@ -191,10 +186,10 @@ def _choose(
     votes: dict[tuple[int, int], int],
     packets: tuple[Array, Array],
 ) -> tuple[list[tuple[int, int]], dict[tuple[int, int], int]]:
-    """The pairs of flows that fit each other best, both directions of a connection together.
+    """The pairs of flows that fit best, both directions of a connection together.
 
-    Returns them, and the pairs of which each flow fits another one about as well, with the packets
-    that they have in common. `packets` has those of each flow that could be in common.
+    Returns also the pairs that fit others about as well, with their common packets. `packets` has
+    the packets of each flow that could be common.
     """
     flows, other_flows = (side.capture.flows for side in sides)
     rows, other_rows = (
@@ -217,7 +212,7 @@ def _choose(
         other_best[there].append(total)
     chosen = []
     for (here, there), total in score.items():
-        # The best and the next best of each flow; none has to come near to the best.
+        # The next best of each flow has to be far from the best.
         rivals = [sorted([0, *totals])[-2:] for totals in (best[here], other_best[there])]
         if all(total >= top and total >= 2 * next_best for next_best, top in rivals):
             chosen.append((here, there))
@@ -238,10 +233,10 @@ def _has_same_end(flow: FlowKey, other: FlowKey) -> bool:
 def join_flows(
     capture: PortCapture, other: PortCapture, matches: Sequence[Match], has_ids: bool, by_said: int
 ) -> str:
-    """Changes both captures. Returns what is said of it.
+    """Gives the matches one name and identity in both captures. Returns a remark.
 
-    `by_said` is positive if the caller says that packets come in at the first, negative if they
-    leave there, and 0 if nothing is said.
+    `by_said` is positive if packets come in at the first by the caller's word, negative if they
+    leave there, else 0.
     """
     packets = 0
     is_translated = False
@@ -276,8 +271,8 @@ def _came_first(
 ) -> list[bool]:
     """For each match, whether its packets came in at the first capture.
 
-    By the captures' own word, by the TTL, which a router counts down, by the two directions of the
-    connection, by the caller's word, and by the stamps as they are, in this order.
+    The evidence, in this order: the captures' own record, the TTL, which a router counts down, both
+    directions of the connection, the caller's word, and the stamps as they are.
     """
     later: dict[FlowKey, float] = {}
     told: dict[FlowKey, int] = {}
@@ -304,7 +299,6 @@ def _came_first(
 
 
 def _identify(columns: Columns, rows: I64, old: FlowKey, name: FlowKey, has_ids: bool) -> None:
-    """Gives packets of a flow a new identity."""
     seed = int.from_bytes(hashlib.blake2b(repr(name).encode(), digest_size=8).digest())
     columns.identity[rows] = _identities(
         np.full(rows.size, seed, np.uint64),
@@ -314,16 +308,16 @@ def _identify(columns: Columns, rows: I64, old: FlowKey, name: FlowKey, has_ids:
         np.full(rows.size, _ends(old)),
         has_ids,
     )
-    # It covers what was changed, so it would not agree.
+    # It covers the changed fields, so it would not agree.
     columns.checksum[rows] = 0
 
 
 LEAST = 8
-"""A flow with fewer sampled packets shows nothing by itself."""
+"""A flow with fewer sampled packets is no evidence by itself."""
 MOST_FOUND = 0.05
-"""A flow whose packets the exact identity finds up to this share is looked for by looser ones."""
+"""Looser identities are tried if the exact one finds at most this share of a flow's packets."""
 LEAST_TOLD = 0.01
-"""What differs is said only of more than this share of a capture's packets."""
+"""Ambiguous flows with more than this share of a capture's packets refuse the join."""
 
 
 def unite(
@@ -331,8 +325,7 @@ def unite(
 ) -> United:
     """Gives flows that a hop changes the same name and identity in all captures.
 
-    Their columns and flows are changed, but not where the exact identity finds the packets of all
-    flows. `said` has CAME or LEFT for captures that have one direction by the caller's word.
+    `said` has CAME or LEFT for captures that have one direction by the caller's word.
     """
     alone = _alone(captures)
     wanted = _failing(captures, sightings, alone)
@@ -346,7 +339,7 @@ def unite(
     notes: list[str] = []
     words = {CAME: 1, LEFT: -1, None: 0}
     unsure = [np.zeros_like(flows) for flows in wanted]
-    # How many packets joined by a looser identity have the same IP id in two captures.
+    # The packets joined by a looser identity that have the same IP id in two captures.
     kept: Counter[tuple[int, int]] = Counter()
     for has_ids in LEVELS:
         sides = [
@@ -361,7 +354,7 @@ def unite(
             exact = int(np.count_nonzero(ids[sightings.between(*ends)[0]]))
             matches, doubtful = matches_by(first, other, has_ids, kept[ends] + exact >= LEAST)
             for (flow, other_flow), alike in doubtful.items():
-                # A few packets that are alike do not show by themselves that there is a NAT.
+                # A few packets that are alike do not prove a NAT.
                 if alike >= FEW or notes or matches:
                     unsure[first.index][flow] = unsure[other.index][other_flow] = True
             if matches:
@@ -388,7 +381,7 @@ def unite(
 
 
 def _alone(captures: Sequence[PortCapture]) -> list[Bool]:
-    """For each capture, the flows that no other capture has, but for those to groups of hosts."""
+    """For each capture, the flows that no other capture has, except to groups of hosts."""
     seen = Counter(flow for capture in captures for flow in set(capture.flows))
     return [
         capture.flows_with(lambda flow: seen[flow] == 1 and not is_group(flow.dst))
@@ -399,7 +392,7 @@ def _alone(captures: Sequence[PortCapture]) -> list[Bool]:
 def _failing(
     captures: Sequence[PortCapture], sightings: Sightings, alone: Sequence[Bool]
 ) -> list[Bool]:
-    """For each capture, the flows of which another has the name but not the packets."""
+    """For each capture, the flows that another has by name, but without the packets."""
     failing = [np.zeros(len(capture.flows), np.bool_) for capture in captures]
     found = (sightings.row != -1).sum(axis=1) > 1
     for index, capture in enumerate(captures):
@@ -414,9 +407,9 @@ def _failing(
             break
     else:
         return failing
-    # The sample does not show all flows, so all packets are looked at now.
+    # The sample lacks some flows, so all packets count now.
     names, of_flow = number_flows(captures)
-    # A path of several has what another port has, but nothing of the other paths.
+    # One of several paths has packets of another port, but none of the other paths.
     elsewhere = [_found_anywhere(capture, captures) for capture in captures]
     for first, other in combinations(range(len(captures)), 2):
         here, exact_here = _count_in(captures[first], captures[other], of_flow[first], len(names))
@@ -429,7 +422,7 @@ def _failing(
 
 
 def _found_anywhere(capture: PortCapture, captures: Sequence[PortCapture]) -> Bool:
-    """For each flow of a capture, whether others have its packets."""
+    """For each flow of a capture, whether others have more than a few of its packets."""
     columns = capture.columns
     found = np.zeros(columns.flow.size, np.bool_)
     for other in captures:
@@ -443,7 +436,7 @@ def _found_anywhere(capture: PortCapture, captures: Sequence[PortCapture]) -> Bo
 def _count_in(
     capture: PortCapture, other: PortCapture, of_flow: Array, names: int
 ) -> tuple[Array, Array]:
-    """The packets of each name, and how many of them the exact identity finds in the other."""
+    """The packets of each name, and those that the exact identity finds in the other capture."""
     number = of_flow[capture.columns.flow]
     exact = np.isin(capture.columns.identity, other.columns.identity)
     return np.bincount(number, minlength=names), np.bincount(number, exact, names)
@@ -452,8 +445,7 @@ def _count_in(
 def _split_echoes(capture: PortCapture, wanted: Bool) -> Bool:
     """Makes a flow of the echoes of each identifier, because behind a NAT all hosts are one.
 
-    The identifier takes the place of the port of the host that asks. Returns `wanted` with the new
-    flows.
+    The identifier becomes the port of the host that requests. Returns `wanted` with the new flows.
     """
     columns, flows = capture.columns, capture.flows
     for row in np.flatnonzero(wanted).tolist():

@@ -1,8 +1,8 @@
-"""All that an output sends, also what takes no part in the join, because it fills the same queue.
+"""All frames that an output sends, also those that take no part in the join: they share its queue.
 
-Multicast, broadcast, other protocols, what a router itself sends, and all outside `--to` leave by
-the output too. Each such frame is looked for at the other ports, so that it is known when it had
-come in. What nothing joins counts as sent all the same.
+Multicast, broadcast, other protocols, a router's own packets, and packets to other addresses than
+`--to` leave by the output too. Each such frame is looked for at the other ports for its arrival
+time. Frames without a match count as sent all the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from outcast.analysis.capture.headers import INBOUND, OUTBOUND, FlowKey
+from outcast.analysis.capture.headers import INBOUND, OUTBOUND, FlowKey, Others
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I32, I64, U64, Array, Bool
 from outcast.analysis.join import verdicts
@@ -27,17 +27,16 @@ if TYPE_CHECKING:
     from outcast.analysis.join.join import Joined
 
 MOST_UNSEEN = 0.01
-"""If more of an output's bytes came in at a time that nothing shows, its queue's content is not
-known."""
+"""If the arrival of more of an output's bytes is unknown, its queue's content is unknown."""
 NO_PORT = ""
-"""The input of frames that nothing shows coming in."""
+"""The input of frames whose arrival no capture shows."""
 NO_FLOW = FlowKey("", 0, "", 0, 0)
 """The flow of all frames that take no part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Frames that take no part, in the order of time; `place` is the index of their port."""
+    """Frames that take no part, by time; `place` is the index of their port."""
 
     place: I32
     stamp_ns: I64
@@ -45,20 +44,18 @@ class Frames:
     identity: U64
 
     @classmethod
-    def of(cls, part: _Kept, mine: Bool, place: int) -> Frames:
-        """Those of a capture that went one way."""
+    def of(cls, part: Others, mine: Bool, place: int) -> Frames:
         rows = np.flatnonzero(mine)
         rows = rows[np.argsort(part.stamp_ns[rows], kind="stable")]
         places = np.full(rows.size, place, np.int32)
         return cls(places, part.stamp_ns[rows], part.frame_bytes[rows], part.identity[rows])
 
     def rows(self, rows: Array) -> Frames:
-        """These frames alone, in this order."""
         return Frames(*(getattr(self, name)[rows] for name in Frames.__slots__))
 
     @staticmethod
     def merged(parts: Sequence[Frames], *, in_order: bool = True) -> Frames:
-        """All frames, in the order of time or one part behind the other."""
+        """All frames, by time or one part behind the other."""
         both = Frames(
             *(np.concatenate([getattr(part, name) for part in parts]) for name in Frames.__slots__)
         )
@@ -72,9 +69,9 @@ class Whole:
     Attributes:
         joined: the join, with the frames that take no part as packets of the last flow.
         own, own_left: the rows of the arrivals and of the departures that take part.
-        bytes_share, unseen_share: for each output, which share of its bytes takes no part, and of
-            which share nothing shows when they came in.
-        untold_share: for each output, of which share of its bytes nothing shows whether they left.
+        bytes_share: for each output, the share of its bytes that takes no part.
+        unseen_share: the share of bytes whose arrival is unknown.
+        untold_share: the share of bytes that may have come in or left.
     """
 
     joined: Joined
@@ -85,116 +82,99 @@ class Whole:
     untold_share: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """Frames of a capture that take no part, the decoded ones first; `flow` is of those alone."""
-
-    stamp_ns: I64
-    frame_bytes: I32
-    identity: U64
-    mac: U64
-    marks: Array
-    flow: I32
-
-    @classmethod
-    def of(cls, capture: PortCapture, clock: Clock, joins: Bool, by_checksum: bool) -> _Kept:
-        """All frames but those of the flows that take part; stamps are corrected."""
-        columns, others = capture.columns, capture.others
-        rows = np.flatnonzero(~joins[columns.flow]) if joins.size else np.empty(0, np.int64)
-        stamps = clock.correct(columns.stamp_ns)
-        macs = np.array(capture.macs or [0] * len(capture.flows), np.uint64)
-        flow, identity = columns.flow[rows], columns.identity[rows]
-        if by_checksum:
-            identity = identity ^ columns.checksum[rows] * np.uint64(0x9E3779B97F4A7C15)
-        pairs = (
-            (stamps[rows], clock.correct(others.stamp_ns)),
-            (columns.frame_bytes[rows], others.frame_bytes),
-            (identity, others.identity),
-            (macs[flow], others.mac),
-            (columns.marks[rows], others.marks),
-        )
-        both: list[Any] = [*(np.concatenate(pair) for pair in pairs), flow]
-        return cls(*both)
+def _apart(
+    capture: PortCapture, clock: Clock, joins: Bool, by_checksum: bool
+) -> tuple[Others, I32]:
+    """The frames that take no part: first the decoded ones, of which it also returns the flows."""
+    columns = capture.columns
+    rows = np.flatnonzero(~joins[columns.flow]) if joins.size else np.empty(0, np.int64)
+    macs = np.array(capture.macs or [0] * len(capture.flows), np.uint64)
+    flow, identity = columns.flow[rows], columns.identity[rows]
+    if by_checksum:
+        identity = identity ^ columns.checksum[rows] * np.uint64(0x9E3779B97F4A7C15)
+    stamps, sizes = clock.correct(columns.stamp_ns)[rows], columns.frame_bytes[rows]
+    decoded = Others(stamps, sizes, identity, macs[flow], columns.marks[rows])
+    rest = capture.others._replace(stamp_ns=clock.correct(capture.others.stamp_ns))
+    both: list[Any] = [np.concatenate(pair) for pair in zip(decoded, rest, strict=True)]
+    return Others(*both), flow
 
 
 def others_of(
     captures: Sequence[PortCapture],
     outputs: Sequence[int],
-    told: Directions | None,
+    directions: Directions | None,
     said: Sequence[int | None],
     sides: tuple[Sequence[Bool | None], Sequence[Bool | None]],
     clocks: Sequence[Clock],
     by_checksum: bool,
 ) -> tuple[list[Frames], list[Frames], list[Frames]] | None:
-    """What takes no part, of each capture: what came in there, what left, and what is untold.
+    """The frames of each capture that take no part: those that came in, that left, and others.
 
-    `said` is the way of all packets of a capture, where that is known. `sides` are the flows that
-    came in and that left there, and take part. None if nothing else left by the outputs. Checksums
-    differ between packets if they are the same before and behind the hop (`by_checksum`).
+    `said` is the direction of all packets of a capture, if known. `sides` are the flows that come
+    in and that leave there, and take part. None if no other frames left by the outputs. With
+    `by_checksum`, a checksum is part of the identity.
     """
     joins = []
     for capture, came, left in zip(captures, *sides, strict=True):
         joins.append(np.zeros(len(capture.flows), np.bool_))
         for side in (came, left):
             joins[-1] |= False if side is None else side
-    if not any(_may_send(index, captures[index], told, joins[index]) for index in outputs):
+    if not any(_may_send(index, captures[index], directions, joins[index]) for index in outputs):
         return None
-    kept = [_Kept.of(*each, by_checksum) for each in zip(captures, clocks, joins, strict=True)]
+    apart = [_apart(*each, by_checksum) for each in zip(captures, clocks, joins, strict=True)]
+    frames, flows = [frames for frames, _ in apart], [flows for _, flows in apart]
     ports = [capture.port for capture in captures]
     ways = [
-        _ways(index, capture, told, said[index], kept, ports)
+        _ways(index, capture, directions, said[index], frames, flows[index], ports)
         for index, capture in enumerate(captures)
     ]
     of_came, of_left, untold = (
-        [Frames.of(part, ways[index] == way, index) for index, part in enumerate(kept)]
+        [Frames.of(part, ways[index] == way, index) for index, part in enumerate(frames)]
         for way in (CAME, LEFT, -1)
     )
     return of_came, of_left, untold
 
 
-def _may_send(index: int, capture: PortCapture, told: Directions | None, joins: Bool) -> bool:
-    """Whether an output may have sent what takes no part."""
+def _may_send(index: int, capture: PortCapture, directions: Directions | None, joins: Bool) -> bool:
+    """Whether an output may have sent frames that take no part."""
     if capture.others.stamp_ns.size:
         return True
     rest = ~joins
-    if told is not None:
-        rest &= (told.ways[index] != CAME) & (told.counts[index] > 0)
+    if directions is not None:
+        rest &= (directions.ways[index] != CAME) & (directions.counts[index] > 0)
     return bool(rest.any() and rest[capture.columns.flow].any())
 
 
 def _ways(
     index: int,
     capture: PortCapture,
-    told: Directions | None,
+    directions: Directions | None,
     said: int | None,
-    kept: Sequence[_Kept],
+    frames: Sequence[Others],
+    flows: I32,
     ports: Sequence[str],
 ) -> Array:
-    """Which way each frame that takes no part went.
-
-    A sender is behind one port, which its address or the capture shows.
-    """
-    mine = kept[index]
-    if told is None or ports.count(capture.port) > 1:
-        # It has one direction alone.
+    """The direction of each frame that takes no part, by the sender's address or the capture."""
+    mine = frames[index]
+    if directions is None or ports.count(capture.port) > 1:
         return np.full(mine.mac.size, -1 if said is None else said, np.int8)
     home = ports.index(capture.port)
-    of_flow = told.ways[index].copy()
+    of_flow = directions.ways[index].copy()
     by_mac: dict[int, int] = {}
     for row, flow in enumerate(capture.flows):
-        places = told.places.get(flow.src)
+        places = directions.places.get(flow.src)
         if of_flow[row] not in (CAME, LEFT):
             of_flow[row] = -1 if places is None else CAME if home in places else LEFT
         if of_flow[row] >= 0 and row < len(capture.macs) and capture.macs[row]:
             by_mac.setdefault(capture.macs[row], int(of_flow[row]))
     ways = np.full(mine.mac.size, -1, np.int8)
-    ways[: mine.flow.size] = of_flow[mine.flow]
+    ways[: flows.size] = of_flow[flows]
     ways[(ways < 0) & ((mine.marks & INBOUND) != 0)] = CAME
     ways[(ways < 0) & ((mine.marks & OUTBOUND) != 0)] = LEFT
-    if said is not None and told.packets(index, LEFT if said == CAME else CAME):
+    if said is not None and directions.packets(index, LEFT if said == CAME else CAME):
         said = None
     unsure = np.flatnonzero(ways < 0)
-    elsewhere = [part for other, part in enumerate(kept) if other != index]
+    elsewhere = [part for other, part in enumerate(frames) if other != index]
     for address in np.unique(mine.mac[unsure]).tolist():
         rows = unsure[mine.mac[unsure] == address]
         if address and address in by_mac:
@@ -206,12 +186,11 @@ def _ways(
     return ways
 
 
-def _by_the_others(stamps: I64, identities: U64, elsewhere: Sequence[_Kept]) -> int:
-    """Which way frames of a sender went: they left if the one other capture had them before.
+def _by_the_others(stamps: I64, identities: U64, elsewhere: Sequence[Others]) -> int:
+    """The direction of a sender's frames: they left if one other capture had them before.
 
-    Returns -1 if no other capture has any of them.
-
-    Where several others have them, they were flooded, perhaps from a port that was not captured.
+    If several captures have them, they were flooded, perhaps from a port that was not captured.
+    Returns -1 if no other capture has any.
     """
     wanted, rows = np.unique(identities[identities != 0], return_index=True)
     stamps = stamps[identities != 0][rows]
@@ -247,7 +226,7 @@ def whole(
     came, left, untold = others
     if not any(side[place].stamp_ns.size for side in (left, untold) for place in outputs):
         return None
-    # All ports can have sent what left.
+    # Frames may have come from any port.
     inputs = [*joined.inputs, *(name for name in ports if name not in joined.inputs), NO_PORT]
     arriving, leaving, left_as = [], [], []
     begin = 0
@@ -297,10 +276,10 @@ def _find(
     inputs: int,
     limits: Limits,
 ) -> tuple[Frames, Array]:
-    """Those of what came in that left by an output, and as which frame each of them left.
+    """The frames that came in and left by an output, and the row in `left` of each.
 
-    `own` are the arrivals, and the departures by this output, that take part. Frames leave in the
-    order in which these do.
+    `own` are the arrivals, and the departures by this output, that take part. The order of frames
+    is that of these.
     """
     wanted = np.isin(came.identity, left.identity) & (came.identity != 0)
     came = came.rows(np.flatnonzero(wanted))
@@ -327,10 +306,10 @@ def _find(
 def _with_unseen(
     came: Frames, left: Frames, left_as: Array, own_ns: tuple[I64, I64], place: int
 ) -> tuple[Frames, Array]:
-    """Adds what nothing shows coming in: it came no later than what left after it by a FIFO.
+    """Adds frames whose arrival is unknown. In a FIFO it is no later than that of the next frame.
 
-    What left before anything else was there when the capture began. `own_ns` has of packets that
-    take part when they left, and when they came or NEVER.
+    A frame that left first was queued when the capture began. `own_ns` are the departure times of
+    packets that take part, and their arrival times or NEVER.
     """
     came_ns = np.full(left.place.size, NEVER, np.int64)
     came_ns[left_as] = came.stamp_ns
@@ -350,7 +329,6 @@ def _with_unseen(
 
 
 def _packets(frames: Frames, flow: Array | int, port: Array | int) -> Packets:
-    """Frames as packets of which only this is known."""
     packets = Packets.empty(frames.place.size)
     for name in Packets.__slots__:
         getattr(packets, name)[:] = 0
@@ -360,7 +338,6 @@ def _packets(frames: Frames, flow: Array | int, port: Array | int) -> Packets:
 
 
 def _joined_up(parts: Sequence[Packets]) -> Packets:
-    """The packets of all parts, one part behind the other."""
     columns = (
         np.concatenate([getattr(part, name) for part in parts]) for name in Packets.__slots__
     )
@@ -370,7 +347,7 @@ def _joined_up(parts: Sequence[Packets]) -> Packets:
 def _merged(
     joined: Joined, inputs: list[str], came: Packets, gone: Packets, left_as: Array
 ) -> Whole:
-    """Puts frames that take no part between the packets of a join, in the order of time."""
+    """Puts frames that take no part between the packets of a join, by time."""
     egress = gone.port[left_as]
     arrivals, own_came, other_came = _interleaved(joined.arrivals, came)
     departures, own_gone, other_gone = _interleaved(joined.departures, gone)
@@ -418,7 +395,7 @@ def _merged(
 
 
 def _interleaved(own: Packets, more: Packets) -> tuple[Packets, I64, I64]:
-    """Both in the order of time, and where each of the two is."""
+    """Both by time, and the rows of each."""
     both = _joined_up((own, more))
     order = np.argsort(both.stamp_ns, kind="stable")
     place = np.empty_like(order)
@@ -428,9 +405,9 @@ def _interleaved(own: Packets, more: Packets) -> tuple[Packets, I64, I64]:
 
 
 def unseen_at_once(full: Joined, output: int, *, in_bytes: bool) -> int:
-    """The most bytes or packets that waited at once of which nothing shows when they came in.
+    """The most bytes or packets of unknown arrival that waited at once.
 
-    Each left within the longest sojourn time that was seen at the output. `full` has all that left.
+    Each left within the longest sojourn time seen at the output. `full` has all frames that left.
     """
     departures, came_as = full.departures, full.came_as
     rows = np.flatnonzero(departures.port == output)

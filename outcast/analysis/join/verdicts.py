@@ -1,4 +1,4 @@
-"""What became of each packet that came in, and why some that left never came; rule 4 of `join`."""
+"""The verdict on each arrival, and why departures have no arrival: rule 4 of `join`."""
 
 from __future__ import annotations
 
@@ -17,23 +17,19 @@ from outcast.analysis.join.places import NEARLY_ALL
 DEFAULT_MAX_SOJOURN_NS = 1_000_000_000
 
 LATE_START_GAPS = 8
-"""If nothing that came in leaves for this number of packet times, the output was not watched yet,
-because no queue that drains meanwhile refuses everything."""
+"""If no arrival leaves for this number of packet times, the output was not watched yet, because a
+queue that drains does not refuse all packets."""
 FEW_CHANGES = 8
 """A flow moves between paths if its output changes this many times less often than by chance."""
 
 
 class Verdict(IntEnum):
-    """What became of a packet that came in."""
-
     FORWARDED = 0
     DROPPED = 1
     UNKNOWN = 2
 
 
 class Note(IntEnum):
-    """What is remarkable about a packet that came in."""
-
     NONE = 0
     REORDERED = 1
     IN_FLIGHT = 2
@@ -52,9 +48,7 @@ class Stray(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The books of a join.
-
-    `entered` = forwarded + dropped + in_flight + before_output, and
+    """`entered` = forwarded + dropped + in_flight + before_output, and
     `left` = forwarded + early + duplicates + unexplained.
     """
 
@@ -71,10 +65,9 @@ class Counts:
 
 
 def egress_of(matched: Matched, flows: Sequence[FlowKey], outputs: int) -> I8:
-    """The output of each arrival: the one it left by, or its flow's, or its destination's.
+    """The output of each arrival: its own, or that of its flow, or that of its destination.
 
-    It is -1 where a flow, or what goes to an address, leaves by several, as by equal paths, and
-    nothing shows by which of them this packet would have left.
+    It is -1 for a drop of a flow, or to an address, with several outputs (equal paths).
     """
     arrivals, departures, left_as = matched.arrivals, matched.departures, matched.order.left_as
     if outputs == 1:
@@ -108,10 +101,10 @@ def _usual(group: I32, port: I8, groups: int) -> I8:
 
 
 def _of_moved_flows(flow: I32, egress: I8, forwarded: Bool, outputs: int) -> None:
-    """Fills in the output of drops between packets of their flow that left by the same one.
+    """Fills in the output of drops between packets of their flow that left by the same output.
 
-    That gives it for a flow that moves from one path to another now and then. If its packets are
-    spread over the paths one by one, their outputs change as often as those of a draw.
+    This holds for flows that move from one path to another now and then. If packets are spread over
+    the paths one by one, their outputs change as often as by chance.
     """
     rows = np.flatnonzero(np.isin(flow, np.unique(flow[egress < 0])))
     rows = rows[np.argsort(flow[rows], kind="stable")]
@@ -149,7 +142,7 @@ def judge(
 ) -> tuple[I8, I8]:
     """Verdict and note of every arrival, by the rules under "Verdicts" in docs/join.md.
 
-    `watched` has from when to when each output was captured.
+    `watched` has the times from which and to which each output was captured.
     """
     arrivals, order = matched.arrivals, matched.order
     verdict = np.full(len(arrivals), Verdict.FORWARDED, np.int8)
@@ -160,7 +153,6 @@ def judge(
         return verdict, note
     stamps = arrivals.stamp_ns[missing]
     longest, first_left = order.extremes.tolist()
-    # What left shows how long packets wait.
     patience = min(max_sojourn_ns, DEFAULT_MAX_SOJOURN_NS)
     if first_left < len(arrivals):
         patience = min(max_sojourn_ns, 2 * longest + 1_000_000)
@@ -197,9 +189,9 @@ def _watched(
     missing: I64,
     to: I8,
 ) -> tuple[I64, I64]:
-    """From when to when the output of each missing packet was captured.
+    """The times from which and to which the output of each missing packet was captured.
 
-    One of several was captured while all by which packets leave for the address were.
+    If the output is unknown, all outputs of the address count.
     """
     begins, ends = np.array(watched, np.int64).T
     unknown = to < 0
@@ -218,7 +210,7 @@ def _watched(
 
 
 def strays(matched: Matched) -> I8:
-    """For each departure without an arrival, why it has none; -1 for all others."""
+    """The Stray of each departure without an arrival; -1 for all others."""
     departures, came_as = matched.departures, matched.order.came_as
     stray = np.full(len(departures), -1, np.int8)
     alone = np.flatnonzero(came_as < 0)
@@ -229,7 +221,7 @@ def strays(matched: Matched) -> I8:
         np.isin(matched.leaving[alone], gone), Stray.DUPLICATE, Stray.UNEXPLAINED
     )
     explained = np.flatnonzero(came_as >= 0)
-    # For each output: what left before the first packet that was seen coming in.
+    # For each output: departures before the first one with an arrival.
     for port in range(int(departures.port.max()) + 1):
         of_port = explained[departures.port[explained] == port]
         limit = of_port[0] if of_port.size else len(departures)
@@ -239,9 +231,9 @@ def strays(matched: Matched) -> I8:
 
 
 def alike(matched: Matched) -> I64:
-    """The rows of what did not leave and looks like what left before it of its flow.
+    """The arrivals that did not leave and are equal to the last packet of their flow that did.
 
-    That is equal, and left after it had come in. So it may be the one that did not leave.
+    That packet left after they came in, so it may be the one that did not leave.
     """
     order, arrivals = matched.order, matched.arrivals
     result = np.zeros(len(arrivals), np.bool_)
@@ -276,18 +268,18 @@ def _find_alike(
 
 
 def late_ns(matched: Matched, stray: I8) -> I64:
-    """The waits of departures whose own arrival is too long ago; see `Sources.late_ns`."""
+    """See `Sources.late_ns`."""
     waits = _waits(matched, np.flatnonzero(stray == Stray.UNEXPLAINED))
     return waits[waits > 0]
 
 
 def backwards(matched: Matched) -> int:
-    """How many packets left before they came in, as where inputs and outputs are exchanged."""
+    """The packets that left before they came in, as if inputs and outputs were exchanged."""
     return int((_waits(matched, np.flatnonzero(matched.order.came_as < 0)) < 0).sum())
 
 
 def _waits(matched: Matched, alone: I64) -> I64:
-    """The waits of these departures if they are what came in and did not leave."""
+    """The waits of these departures, if an equal packet came in and did not leave."""
     arriving, leaving = matched.arriving, matched.leaving
     missing = np.flatnonzero(matched.order.left_as < 0)
     if not alone.size or not missing.size:
@@ -302,8 +294,6 @@ def _waits(matched: Matched, alone: I64) -> I64:
 
 
 def count(verdict: I8, note: I8, stray: I8) -> Counts:
-    """Counts the packets that came in and that left by what became of them."""
-
     def number(values: I8, code: int) -> int:
         return int((values == code).sum())
 
@@ -319,11 +309,3 @@ def count(verdict: I8, note: I8, stray: I8) -> Counts:
         duplicates=number(stray, Stray.DUPLICATE),
         unexplained=number(stray, Stray.UNEXPLAINED),
     )
-
-
-def require_conservation(counts: Counts) -> None:
-    """Checks that every packet is accounted for once. A failure is a fault of the join."""
-    came = counts.forwarded + counts.dropped + counts.in_flight + counts.before_output
-    departed = counts.forwarded + counts.early + counts.duplicates + counts.unexplained
-    if came != counts.entered or departed != counts.left:
-        raise AssertionError(f"the join lost packets: {counts}")

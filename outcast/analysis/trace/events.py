@@ -198,7 +198,7 @@ def require_some(run: Run, wanted: Wanted) -> None:
         times = pl.concat(scan(run, event, always).select("t_ns") for event in kinds)
         first, last = times.select(pl.col("t_ns").min(), last=pl.col("t_ns").max()).collect().row(0)
     options = [] if wanted.flow is None else [f"--flow {wanted.flow}"]
-    options += [] if wanted.span is None else [wanted.span.asked]
+    options += [] if wanted.span is None else [wanted.span.option]
     there = "" if first is None else f"; there are some from {first / 1e6:g} to {last / 1e6:g} ms"
     raise ConfigError(f"no event fits {' and '.join(options) or ', '.join(kinds)}{there}")
 
