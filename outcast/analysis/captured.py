@@ -1,25 +1,22 @@
-"""The analysis of captures of others: joined, or of one capture alone.
+"""The analysis of foreign captures: of joined ones, or of one alone.
 
-Of joined captures it is what a run's analysis computes and captures show. No configuration, no
-counter and no sample is known. Hop counts, congestion controls, the queues' settings and the
-kernels' counts stay unknown. So do timeouts, because what counts as one depends on the senders'
-least RTO.
+Joined captures have most measures of a run. Hop counts, congestion controls, queues' settings and
+kernels' counts are unknown. So are timeouts, which depend on the senders' least RTO.
 
-A capture alone sees a flow at one point of its way, which parts it in two: what lies between the
-sender and this point, and what lies beyond. So each number has its limits:
+A capture alone sees a flow at one point, between the sender's part of the path and the receiver's:
 
-- *Sent again*: segments whose data had all passed here before. They were lost beyond this point, or
-  their acknowledgements were, or the sender gave up waiting too soon.
-- *Late*: segments with data below the highest that had passed, which had not passed itself. Their
-  first copies were lost before this point, or packets were reordered there.
+- *Sent again*: segments whose data had all passed here before. They, or their acknowledgements,
+  were lost beyond this point, or the sender's timer was too short.
+- *Late*: segments with new data below the highest that had passed. Their first copies were lost
+  before this point, or packets were reordered there.
 - *Round trip beyond*: from here to the receiver and back: the time from a segment to the first
-  acknowledgement of all of it (Karn's rule; `tcp.round_trips`). It has the receiver's delay of
-  acknowledgements in it.
+  acknowledgement of all of it (Karn's rule; `tcp.round_trips`). It includes delayed
+  acknowledgements.
 - *Round trip before*: from here to the sender and back: the time from the first packet with a TCP
-  time stamp to the first one that echoes it (RFC 7323; Nichols, pping). It has the time in it that
-  the sender waited before it sent, so it is an upper bound.
+  time stamp to the first that echoes it (RFC 7323; Nichols, pping). It includes the sender's wait
+  before it sent, so it is an upper bound.
 
-Not seen: what was lost without being sent again, and which queue a packet waited in.
+Not seen: losses that were not sent again, and the queue in which a packet waited.
 """
 
 from __future__ import annotations
@@ -55,14 +52,11 @@ from outcast.records.flows import BottleneckRecord, FlowRecord, QueueRecord, Tra
 from outcast.records.run_directory import RunDirectory
 
 _BINS = 200
-"""About how many bins show a capture over time, in round numbers of nanoseconds."""
+"""The approximate number of bins over time."""
 
 
 def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Found) -> Analysis:
-    """Computes from joined captures what a run's analysis has. Writes nothing.
-
-    Raises InputError if the captures' time stamps are no times of day.
-    """
+    """Analyses joined captures like a run. Raises InputError if stamps are before 1970."""
     joined = found.joined
     traffic = _traffic(joined)
     numbers = store.flow_numbers(joined)
@@ -105,10 +99,7 @@ def compute(directory: RunDirectory, name: str, request: JoinRequest, found: Fou
 
 
 def _traffic(joined: Joined) -> TrafficRecord:
-    """From the first packet with payload to the last one; of all packets, if none has any.
-
-    Before it are handshakes, which may be long ago, and other idle time.
-    """
+    """The span of packets with payload, or of all if none has any. Handshakes may be older."""
     sides = [side for side in (joined.arrivals, joined.departures) if len(side)]
     if not sides:
         raise InputError("nothing came in and nothing left, so there is nothing to analyse")
@@ -124,17 +115,17 @@ def _traffic(joined: Joined) -> TrafficRecord:
 
 
 def _bin_ns(duration_ns: int) -> int:
-    """A width of 1, 2 or 5 times a power of ten, so that some _BINS fit into the duration."""
+    """A width of 1, 2 or 5 times a power of ten, for about _BINS bins."""
     widths = (factor * 10**power for power in itertools.count() for factor in (1, 2, 5))
     width: int = next(width for width in widths if width * _BINS >= duration_ns)
     return width
 
 
 def _flows(joined: Joined, numbers: Sequence[int], start_ns: int) -> tuple[list[FlowRecord], ...]:
-    """Every flow that carries data, and the mice, which came with too little payload for one.
+    """Every flow that carries data, and the mice, whose payload is far below the mean.
 
-    A flow has at least a tenth of the payload that came in of its opposite direction. One that lost
-    packets is no mouse, because it may starve.
+    A flow has at least a tenth of the payload of its opposite direction. A flow that lost packets
+    is no mouse, because it may starve.
     """
     arrivals = joined.arrivals
     count, ports = len(joined.flows), len(joined.inputs)
@@ -204,7 +195,6 @@ def _bottleneck(part: Joined, request: JoinRequest) -> BottleneckRecord:
 def _analyze(
     part: Joined, record: BottleneckRecord, numbers: list[int], found: Found
 ) -> PortAnalysis:
-    """Analyses one output. `found` has the queues of all."""
     output = found.joined.outputs.index(part.outputs[0])
     came = np.flatnonzero(found.joined.egress == output)
     queue = _queue_of(found.queue, output, came)
@@ -214,7 +204,7 @@ def _analyze(
 
 
 def _queue_of(queue: Queue, output: int, came: I64) -> Queue:
-    """The queue of one output, by the rows of what came in for it."""
+    """The queue of one output; `came` are the rows of its arrivals."""
     mine = queue.egress == output
     events = Queue(*queue[:2], *(column[mine] for column in queue[2:]))
     return events._replace(
@@ -226,12 +216,11 @@ def _queue_of(queue: Queue, output: int, came: I64) -> Queue:
 
 
 def _of_output(joined: Joined, output: int) -> Joined:
-    """The part of a join that goes to one output. Inputs that nothing came in by are left out."""
+    """The part of a join that goes to one output, without unused inputs."""
     part = _part_of(joined, output)
     if joined.whole is None:
         return part
     full = _part_of(joined.whole.joined, output, part.inputs)
-    # Between packets of other outputs the rows of this one keep their order.
     own = np.flatnonzero(full.arrivals.flow < len(joined.flows))
     own_left = np.flatnonzero(full.departures.flow < len(joined.flows))
     parts = joined.whole.bytes_share, joined.whole.unseen_share, joined.whole.untold_share
@@ -240,7 +229,7 @@ def _of_output(joined: Joined, output: int) -> Joined:
 
 
 def _part_of(joined: Joined, output: int, first: tuple[str, ...] = ()) -> Joined:
-    """The packets to an output. Its inputs begin with `first`, then come all others in use."""
+    """The packets to an output. Its inputs are `first`, then all others in use."""
     came = np.flatnonzero(joined.egress == output)
     left_rows = np.flatnonzero(joined.departures.port == output)
     ports = joined.arrivals.port[came]
@@ -269,7 +258,7 @@ def _part_of(joined: Joined, output: int, first: tuple[str, ...] = ()) -> Joined
 
 
 def _renumbered(values: Array, kept: I64) -> Array:
-    """Rows of the whole as rows of the part that was kept; -1 stays."""
+    """Rows of the whole as rows of the kept part; -1 stays."""
     places = np.where(values >= 0, np.searchsorted(kept, values), -1)
     return places.astype(np.int32)
 
@@ -278,8 +267,8 @@ def _renumbered(values: Array, kept: I64) -> Array:
 class SeenFlow:
     """A flow at the point of a capture. Numbers of TCP are None for other protocols.
 
-    `new_bytes` are of data that passed for the first time; the module defines the segments
-    `sent_again` and `late`, and the round trips `beyond_ns` and `before_ns`, in the order of time.
+    `new_bytes` counts data that passed for the first time. The module's docstring defines the
+    segments `sent_again` and `late`, and the round trips `beyond_ns` and `before_ns`.
     """
 
     key: FlowKey
@@ -295,17 +284,14 @@ class SeenFlow:
 
     @property
     def goodput_bps(self) -> float | None:
-        """New data over the time from the first packet to the last one; None without new data."""
+        """New data over the time from the first packet to the last; None without new data."""
         if self.new_bytes is None or self.last_ns <= self.first_ns:
             return None
         return self.new_bytes * 8e9 / (self.last_ns - self.first_ns)
 
 
 def seen_flows(capture: PortCapture) -> tuple[list[SeenFlow], list[str]]:
-    """The flows of a capture, those with most payload first, and what the reader should know.
-
-    Packets that the file has twice count once.
-    """
+    """The flows of a capture, those with most payload first, and remarks. Copies count once."""
     remarks = []
     columns = _by_stamps(capture.columns)
     flows = _all_seen(columns, capture)
@@ -333,17 +319,16 @@ def _by_stamps(columns: Columns) -> Columns:
 
 
 def _all_seen(columns: Columns, capture: PortCapture) -> list[SeenFlow]:
-    """The flows of a capture's packets, which are in the order of time."""
+    """The flows of packets, which are in the order of time."""
     rows_of = {capture.flows[number]: rows for number, rows in grouped(columns.flow).items()}
     return [_seen(columns, key, rows, rows_of.get(key.reversed)) for key, rows in rows_of.items()]
 
 
 def _seen(columns: Columns, key: FlowKey, rows: Array, back: Array | None) -> SeenFlow:
-    none = np.empty(0, np.int64)
     stamps = columns.stamp_ns[rows]
     payload = columns.payload_bytes[rows]
     new_bytes = sent_again = late = None
-    beyond = before = none
+    beyond = before = np.empty(0, np.int64)
     if key.protocol == TCP:
         low = unwrap(columns.seq[rows], columns.flags[rows])
         high = low + payload
@@ -357,8 +342,7 @@ def _seen(columns: Columns, key: FlowKey, rows: Array, back: Array | None) -> Se
             data = rows[payload > 0]
             acks = back[(columns.flags[back] & SYN) == 0]
             heard = Acks(columns.ack[acks], columns.sacked[acks], columns.stamp_ns[acks])
-            trips = round_trips(columns, [(0, data, heard)])
-            beyond = trips.rtt_ns
+            beyond = round_trips(columns, [(0, data, heard)]).rtt_ns
             before = _echoes(columns, data, back)
     return SeenFlow(
         key,
@@ -375,7 +359,7 @@ def _seen(columns: Columns, key: FlowKey, rows: Array, back: Array | None) -> Se
 
 
 def _echoes(columns: Columns, data: Array, back: Array) -> I64:
-    """From the first packet with each time stamp, towards the sender, to its first echo in data."""
+    """The time from the first packet back with each time stamp to its first echo in data."""
     heard = back[(columns.marks[back] & HAS_TIMESTAMP) != 0]
     said = data[(columns.marks[data] & HAS_TIMESTAMP) != 0]
     stamp, first = np.unique(columns.tsval[heard], return_index=True)

@@ -23,17 +23,15 @@ from outcast.records import captures
 from outcast.records.run import Run
 
 _TOLERANCE_NS = 100_000
-"""By how much a packet of a foreign capture may miss the time that its neighbours foretell."""
+"""The largest error of a foreign packet's time, interpolated between its neighbours."""
 
 _IDENTITY = ("src", "sport", "dst", "dport", "ip_id", "seq", "payload")
 
 
 @dataclass(frozen=True, slots=True)
 class PortFiles:
-    """A capture: its port, which packets of the port it holds, and its file.
-
-    `interface` is that of the file whose packets they are; None takes all. `one_clock` says whether
-    its clock is that of the table, as in runs.
+    """A capture of a port. An `interface` of None takes all; with `one_clock`, as in runs, its
+    clock is that of the table.
     """
 
     port: str
@@ -44,7 +42,7 @@ class PortFiles:
 
 
 def captures_of(run: Run) -> list[PortFiles]:
-    """The captures of a run, or those that were joined. Raises InputError if one is gone."""
+    """The captures of a run, or of a join. Raises InputError if one is gone."""
     if run.captured is None:
         return [
             PortFiles(record.port, record.direction, run.directory.path / record.file)
@@ -66,14 +64,12 @@ def captures_of(run: Run) -> list[PortFiles]:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A capture whose packets were found in the table.
-
-    Arrays have an element for each packet of the capture, in its order.
+    """A capture whose packets were found in the table; arrays are by packet, in its order.
 
     Attributes:
-        stamp_ns: when it was seen, on the clock of the table.
-        row: its row in the table; -1 if it has none.
-        left: whether it was seen as it left; else as it came in. Means nothing without a row.
+        stamp_ns: the time on the clock of the table.
+        row: the row in the table; -1 without one.
+        left: whether the packet left there; else it came in. Valid only with a row.
     """
 
     source: PortFiles
@@ -83,7 +79,7 @@ class Captured:
     link: I32
 
     def packets(self) -> Iterator[tuple[bytes, int]]:
-        """Reads the captured bytes of each packet, and its length on the wire."""
+        """The captured bytes of each packet, and its length on the wire."""
         for block in of_interface(CaptureFile(self.source.path), self.source.interface):
             places = (block.offset, block.length, block.original)
             rows = zip(*(each[: block.count].tolist() for each in places), strict=True)
@@ -92,11 +88,10 @@ class Captured:
 
 
 def find(source: PortFiles, rows: pl.DataFrame) -> Captured:
-    """Reads a capture and finds its packets among the table's rows.
+    """Reads a capture and finds its packets among the table's rows, whose numbers are `packet`.
 
-    A packet is a row's if it has its addresses, ports and numbers, at its time. `rows` have their
-    numbers as `packet`. Without one clock the capture's times are corrected so that the packets
-    that occur once have the table's times.
+    A packet matches the row with its addresses, ports, numbers and time. Without one clock the
+    capture's times are corrected so that packets that occur once have the table's times.
 
     Raises InputError if the capture cannot be read, or lacks packets that the table has.
     """
@@ -135,7 +130,7 @@ def find(source: PortFiles, rows: pl.DataFrame) -> Captured:
             raise InputError(
                 f"{source.path}: lacks {expected.height - found.height} of the "
                 f"{expected.height} packets that the table has of {source.port}; analyze or join "
-                "the captures anew. Where the hop changed packets (NAT, fragments), this finds none"
+                "the captures again. Packets that the hop changed (NAT, fragments) are not found"
             )
         row[found["frame"].to_numpy()] = found["packet"].to_numpy()
         left[found["frame"].to_numpy()] = way == "out"
@@ -149,7 +144,7 @@ def _seen(source: PortFiles) -> tuple[pl.DataFrame, I64, I32]:
     for block in of_interface(CaptureFile(source.path), source.interface):
         stamps.append(block.stamp_ns[: block.count].copy())
         links.append(block.link[: block.count].copy())
-        # The decoder leaves packets out, so it is given their numbers in place of their times.
+        # The decoder leaves packets out, so their numbers take the place of their times.
         numbers = np.arange(count, count + block.count, dtype=np.int64)
         decoder.add(block._replace(stamp_ns=numbers))
         count += block.count
@@ -168,13 +163,13 @@ def _seen(source: PortFiles) -> tuple[pl.DataFrame, I64, I32]:
 
 
 def _key() -> pl.Expr:
-    """What a packet is known by, as one number. The same fields give the same number."""
+    """A hash of the fields that identify a packet."""
     kinds = {name: pl.String if name in ("src", "dst") else pl.Int64 for name in _IDENTITY}
     return pl.struct(pl.col(name).cast(kind) for name, kind in kinds.items()).hash().alias("key")
 
 
 def _shift(seen: pl.DataFrame, expected: pl.DataFrame, stamp_ns: I64) -> Array:
-    """What to add to each stamp for the table's clock, by the packets that occur only once."""
+    """The correction of each stamp to the table's clock, by packets that occur only once."""
     alone = pl.len().over("key") == 1
     once = seen.filter(alone).join(expected.filter(alone), on="key", suffix="_table").sort("t")
     if not once.height:
@@ -191,8 +186,8 @@ _NEW = ("chain_drops", "drop", "blackout")
 def with_drops(source: Source, rows: pl.DataFrame) -> pl.DataFrame:
     """Adds to each dropped packet its chain of drops; null for all others, and in a table alone.
 
-    Columns: `chain_drops`, how many drops the chain has; `drop`, which of them this is, from 1;
-    `blackout`, the chain's number if it is a blackout. The rows keep their order.
+    Columns: `chain_drops`, the length of the chain; `drop`, the place in it, from 1; `blackout`,
+    the chain's number if it is a blackout.
     """
     if source.run is None or not source.chains.height:
         return rows.with_columns(pl.lit(None, pl.Int64).alias(name) for name in _NEW)
@@ -221,7 +216,7 @@ def with_drops(source: Source, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def comment(row: dict[str, Any], left: bool) -> str:
-    """What became of a packet of the table, said where it came in, or where it `left`.
+    """The verdict on a packet in words, at the port where it came in, or `left`.
 
     The row has the columns of `with_drops`, and `limit_bytes` and `limit_packets` of its output.
     """
@@ -244,23 +239,20 @@ def comment(row: dict[str, Any], left: bool) -> str:
     return f"{where}: {'; '.join(parts)}" if parts else where
 
 
-INBOUND, OUTBOUND, UNTOLD = 1, 2, 0
-"""Directions in a packet's flags (section 4.3)."""
+INBOUND, OUTBOUND, UNKNOWN = 1, 2, 0
+"""Directions in a packet's flags (draft-ietf-opsawg-pcapng, section 4.3)."""
 _WAYS = {
     "in": (INBOUND, "packets that came in"),
     "out": (OUTBOUND, "packets that left"),
-    "any": (UNTOLD, "packets that came in and that left"),
+    "any": (UNKNOWN, "packets that came in and that left"),
 }
 
 
 def write(source: Source, run: Run, file: Path) -> int:
-    """Writes the packets of all captures in the order of their times.
+    """Writes the packets of all captures by time. Returns their number.
 
-    A packet that was forwarded is there twice: as it came in and as it left. Returns how many
-    packets were written.
-
-    Raises InputError if a capture cannot be read, or is not the one that was joined, or would be
-    replaced; or if the file cannot be written.
+    A forwarded packet is there twice: as it came in and as it left. Raises InputError if a capture
+    cannot be read, is not the one that was joined, or would be replaced.
     """
     captures = captures_of(run)
     if any(file.resolve() == capture.path.resolve() for capture in captures):
@@ -303,7 +295,7 @@ def write(source: Source, run: Run, file: Path) -> int:
 
 
 def _stream(number: int, capture: Captured) -> Iterator[tuple[int, int, int, bytes, int]]:
-    """Time, capture, number in it, captured bytes and length on the wire of each packet."""
+    """The time, capture, number in it, captured bytes and wire length of each packet."""
     # The file may have grown since it was read first.
     packets = zip(capture.stamp_ns.tolist(), capture.packets(), strict=False)
     for frame, (stamp_ns, (data, wire_bytes)) in enumerate(packets):
@@ -314,12 +306,12 @@ _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 
 
 class Writer:
-    """Writes one section. Times are nanoseconds since the epoch."""
+    """Writes one section of pcapng. Times are nanoseconds since the epoch."""
 
     def __init__(
         self, stream: IO[bytes], application: str, interfaces: Sequence[tuple[str, str, int]]
     ) -> None:
-        """Writes what stands before the packets; an interface is name, description, link type."""
+        """Writes the section's head; an interface is a name, a description and a link type."""
         self._stream = stream
         head = struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)
         self._block(_SECTION, head, [(4, application.encode())])
@@ -330,7 +322,6 @@ class Writer:
     def packet(
         self, interface: int, stamp_ns: int, data: bytes, wire_bytes: int, way: int, comment: str
     ) -> None:
-        """Writes a packet: the captured bytes, the length that it had on the wire, a direction."""
         stamp = stamp_ns >> 32, stamp_ns & 0xFFFFFFFF
         head = struct.pack("<IIIII", interface, *stamp, len(data), wire_bytes)
         options = [(1, comment.encode()), (2, struct.pack("<I", way))]

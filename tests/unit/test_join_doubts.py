@@ -213,7 +213,7 @@ def test_a_conversation_that_one_capture_alone_has(tmp_path):
     few = taken(tmp_path, a=[*came, *other[:2]], b=left)
     assert join_captures(ports=few).joined.counts.forwarded == 200
     many = taken(tmp_path, a=[*came, *other], b=left)
-    with pytest.raises(UntrustedError, match="nothing tells which way its 20 packets go"):
+    with pytest.raises(UntrustedError, match="the direction of its 20 packets is unknown"):
         join_captures(ports=many)
 
 

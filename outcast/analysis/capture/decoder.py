@@ -1,11 +1,10 @@
 """Decodes the packets of a capture into columns, and numbers their flows.
 
 One compiled loop reads the headers of a block of packets (RFC 791, 8200, 4302, 9293, 768; IEEE
-802.1Q; tcpdump.org's LINKTYPE_LINUX_SLL and SLL2) and appends what the analysis needs to flat
-arrays. It looks through tunnels (`layers`). It folds the fields that a
-switch leaves unchanged into one 64-bit identity per packet. Fields that some captures lack or some
-hops change (TTL, checksum, TCP time stamps) stay separate, so that the join can choose to include
-them.
+802.1Q; tcpdump.org's LINKTYPE_LINUX_SLL and SLL2), also of packets in tunnels, and appends them to
+flat arrays. It folds the fields that a switch leaves unchanged into one 64-bit identity per packet.
+Fields that some captures lack or some hops change (TTL, checksum, TCP time stamps) stay separate,
+so that the join can choose to include them.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from outcast.analysis.capture.headers import (
     OUTBOUND,
     SOURCE_MAC,
     TCP,
+    TUNNELS,
     UDP,
     WANTED,
     Columns,
@@ -32,15 +32,15 @@ from outcast.analysis.capture.headers import (
     Flows,
     Others,
     flow_row,
+    inside,
+    link_layer,
     mix,
 )
-from outcast.analysis.capture.layers import TUNNELS, inside, link_layer
 from outcast.analysis.compiled import I8, I64, U8, Scalar, compiled, load16, load32, load64
 
 _NOT_IP, _CUT, _UNWANTED = 0, 1, 2
 _LOOKED_AT, _LEAST_LOOKED_AT = 40, 8
-"""So many bytes behind the EtherType tell frames apart that are not decoded; with fewer nothing
-does."""
+"""The bytes behind the EtherType that identify a frame that is not decoded, and the least."""
 
 
 @compiled
@@ -64,13 +64,12 @@ def _decode(
     skipped: I8,
     tunnels: I64,
 ) -> tuple[int, int]:
-    """Decodes packets from `first` on, behind whatever `link_layer` reads through.
+    """Decodes packets from `first` on. Returns (packet reached, rows filled).
 
-    Returns (packet reached, rows filled).
-
-    Stops early if the flow table is full. `skipped` says of each packet why it is left out: it is
+    Stops early if the flow table is full. `skipped` is the reason why a packet is left out: it is
     not IP, was captured too short for its headers, or goes to no wanted destination; else -1.
-    `tunnels` counts those that are known by the packet inside; if it is empty, none are.
+    `tunnels` counts packets that are known by the packet inside; if it is empty, tunnels are not
+    read.
     """
     data, count, offset, length, original, stamp, link, _ = records
     table = flows.rows
@@ -79,7 +78,7 @@ def _decode(
     last_row = -1
     last_hash: Scalar = np.uint64(0)
     looks_inside = tunnels.size > 0
-    # Most packets are not in a tunnel, which this finds without a call.
+    # Most packets are in no tunnel. This finds them without a call.
     may_carry = np.zeros(256, np.bool_)
     for number in (4, 17, 41, 47, 60):
         may_carry[number] = True
@@ -93,7 +92,7 @@ def _decode(
         if looks_inside and at + 20 <= end and may_carry[data[at + (9 if kind == 0x0800 else 6)]]:
             kind, at = inside(data, at, end, kind, tunnels)
         short = False
-        # Network layer: addresses. `rest` is the number of bytes above it, by the header's count.
+        # Network layer: addresses. `rest` is the number of bytes above it, by the header's length.
         beyond = original[packet] - (at - offset[packet])
         ip_id: Scalar = 0
         marks: Scalar = 0
@@ -307,10 +306,10 @@ def _decode(
 
 @compiled
 def _other_frames(records: Records, skipped: I8, others: Others, kinds: I64) -> int:
-    """Fills in the frames that are left out, and their EtherTypes. Returns how many they are.
+    """Fills in the frames that are left out, and their EtherTypes. Returns their number.
 
-    They are known by their EtherType and what follows. Padding of ARP is not looked at, because a
-    capture at the sender lacks it.
+    The EtherType and the bytes behind it are their identity, without ARP's padding, which a capture
+    at the sender lacks.
     """
     data, count, offset, length, original, stamp, link, _ = records
     filled = 0
@@ -348,11 +347,10 @@ class Decoder:
     """Appends the packets of one capture to columns, and numbers the flows.
 
     Attributes:
-        flows: the flows that were seen.
-        columns: the packets. Until `finish`, only the first `filled` rows are valid.
+        columns: until `finish`, only the first `filled` rows are valid.
         not_ip, cut, unwanted: packets left out because they are not IP, were captured too short
             for their headers, or go to no wanted destination.
-        kinds: the EtherTypes of these, if they are kept, and how many packets have each.
+        kinds: the packets left out by EtherType, if they are kept.
     """
 
     def __init__(
@@ -362,8 +360,6 @@ class Decoder:
         keeps_others: bool = True,
     ) -> None:
         """Keeps only packets to `destinations`; None keeps all.
-
-        With `keeps_others`, the frames that are left out are known by their length and time.
 
         With `looks_inside`, a packet in a tunnel is known by the packet inside.
         """
@@ -377,7 +373,7 @@ class Decoder:
 
     @property
     def tunnelled(self) -> dict[str, int]:
-        """How many packets are known by the packet inside, for each kind of tunnel."""
+        """The packets that are known by the packet inside, by kind of tunnel."""
         return {
             name: count
             for name, count in zip(TUNNELS, self._tunnels.tolist(), strict=False)
@@ -385,12 +381,11 @@ class Decoder:
         }
 
     def reserve(self, packets: int) -> None:
-        """Columns of this length, before any packet is there."""
+        """Makes empty columns this long."""
         if not self.filled:
             self.columns = Columns.empty(max(packets, self.columns.stamp_ns.size))
 
     def add(self, records: Records) -> None:
-        """Decodes a block."""
         needed = self.filled + records.count
         if needed > self.columns.stamp_ns.size:
             self.columns = self.columns.resized(max(needed, 2 * self.columns.stamp_ns.size))
@@ -416,11 +411,11 @@ class Decoder:
 
     @property
     def others(self) -> Others:
-        """The frames that were left out, in the file's order; none unless they are kept."""
+        """The frames that were left out, in the file's order, if they are kept."""
         parts = self._others or [Others.empty(0)]
         return Others(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def finish(self) -> tuple[Columns, list[FlowKey]]:
-        """Returns the columns, cut to their length, and the flows by row."""
+        """The columns, cut to their length, and the flows by row."""
         self.columns = self.columns.resized(self.filled)
         return self.columns, self.flows.keys()

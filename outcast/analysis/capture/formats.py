@@ -1,4 +1,4 @@
-"""Finds the records of pcap and pcapng in memory: where each packet's bytes are, and its time.
+"""Finds the records of pcap and pcapng in memory: the place of each packet's bytes, and its time.
 
 The formats are draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
 """
@@ -12,16 +12,16 @@ import numpy as np
 from outcast.analysis.compiled import I32, I64, U8, Scalar, compiled
 
 MAX_RECORD_BYTES = 1 << 20
-"""A longer record is taken for damage. libpcap's bound for network captures is 256 KiB."""
+"""A longer record is damage. libpcap's bound for network captures is 256 KiB."""
 
 MAX_BLOCK_BYTES = 64 << 20
-"""A longer pcapng block is taken for damage. Blocks of names or secrets can be long."""
+"""A longer pcapng block is damage. Blocks of names or secrets can be long."""
 
 MAX_INTERFACES = 1024
 """In one section of a pcapng file."""
 
 MAX_STAMP_NS = 1 << 62
-"""In the year 2116. A later stamp is taken for damage."""
+"""In the year 2116. A later stamp is damage."""
 
 OK, BROKEN, INTERFACE, STAMP, BLOCK = 0, 1, 2, 3, 4
 FAULTS = {
@@ -42,10 +42,10 @@ class Records(NamedTuple):
     """The packets in one block of a file.
 
     Attributes:
-        offset: where each packet's bytes begin in `data`.
-        original: each packet's length on the wire, as the capture says.
-        stamp_ns: when each packet was seen, in nanoseconds since the epoch.
-        interface: where each packet was captured, as an index of `CaptureFile.interfaces`.
+        offset: the start of each packet's bytes in `data`.
+        original: each packet's length on the wire, by the capture.
+        stamp_ns: nanoseconds since the epoch.
+        interface: an index of `CaptureFile.interfaces`.
     """
 
     data: U8
@@ -58,13 +58,12 @@ class Records(NamedTuple):
     interface: I32
 
     @classmethod
-    def room(cls, data: U8, most: int) -> Records:
-        """Room for so many packets."""
+    def empty(cls, data: U8, most: int) -> Records:
+        """Arrays for up to `most` packets."""
         kinds: list[Any] = [*[np.int64] * 4, *[np.int32] * 2]
         return cls(data, 0, *cast(Any, (np.empty(most, kind) for kind in kinds)))
 
     def of(self, interface: int) -> Records:
-        """The packets of one interface."""
         rows = np.flatnonzero(self.interface[: self.count] == interface)
         return Records(self.data, rows.size, *cast(Any, (column[rows] for column in self[2:])))
 
@@ -145,7 +144,7 @@ def _nanoseconds(high: Scalar, low: Scalar, resolution: Scalar) -> Scalar:
 
 
 class Section(NamedTuple):
-    """What is known of a pcapng file's section, kept from block to block.
+    """The state of a pcapng file's section, kept from block to block.
 
     Attributes:
         state: [big-endian, rows of `interfaces` in use, length of a block that does not fit into
@@ -236,7 +235,7 @@ def _read_interface(data: U8, at: Scalar, end: Scalar, section: Section) -> None
 def _read_packet(
     at: Scalar, size: Scalar, enhanced: bool, section: Section, records: Records, row: Scalar
 ) -> Scalar:
-    """Reads an enhanced packet block, or the older packet block, into a row. Returns its fault."""
+    """Reads an enhanced packet block, or the older packet block, into a row. Returns a fault."""
     data, state = records.data, section.state
     big = state[0] != 0
     if size < 32:
@@ -267,10 +266,9 @@ def _read_packet(
 
 @compiled
 def cooked_interfaces(records: Records) -> I64:
-    """The interface's number of each packet of Linux cooked v2; of v1 whether it came in or left.
+    """The interface's number of each packet of Linux cooked v2; -1 for other formats.
 
-    That is INTO_NUMBER or OUT_OF_NUMBER. -1 for all other packets. A packet that is too short for
-    it is 0's, or came in.
+    Linux cooked v1 has INTO_NUMBER or OUT_OF_NUMBER. A packet that is too short has 0, or came in.
     """
     data, length = records.data, records.length
     number = np.full(records.count, -1, np.int64)

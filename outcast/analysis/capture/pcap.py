@@ -1,4 +1,4 @@
-"""A port's capture in memory: its packets in columns, its flows, and what is wrong with it."""
+"""A port's capture in memory: its packets in columns, its flows, and its faults."""
 
 from __future__ import annotations
 
@@ -11,37 +11,35 @@ from pathlib import Path
 import numpy as np
 import numpy.ma
 
-from outcast.analysis.capture import opening
 from outcast.analysis.capture.decoder import Decoder
 from outcast.analysis.capture.formats import Records
 from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, FlowKey, Others
-from outcast.analysis.capture.records import CaptureFile
+from outcast.analysis.capture.records import ENCAPSULATIONS, MIRRORED, CaptureFile, require_file
 from outcast.analysis.compiled import I64, Array, Bool
 from outcast.errors import InputError
 
 MOST_EXPECTED = 1 << 26
-"""Room is made for at most this many packets at once, because a sparse file can claim any size."""
+"""The most packets that columns are made for at once. A sparse file can claim any size."""
 MOST_CUT = 1_000_000
-"""If this number of packets at a file's begin have no whole headers, none is taken to have."""
+"""A file is refused if its first packets, this many, all lack whole headers."""
 
 
 @dataclass(slots=True)
 class PortCapture:
-    """What was seen at one port in one direction.
+    """A port's capture.
 
     Attributes:
-        columns: its packets in the file's order. The join may take them over.
-        flows: the flows; `columns.flow` is the index into them.
-        records: packets in the file, of any kind.
-        first_ns, last_ns: the earliest and latest stamp of any packet in the file; None if there
-            is none.
+        columns: the packets in the file's order. The join may take them over.
+        flows: indexed by `columns.flow`.
+        records: the number of packets in the file, of any kind.
+        first_ns, last_ns: the earliest and latest stamp in the file; None without packets.
         not_ip, cut, unwanted: packets left out because they are not IP, were captured too short
             for their headers, or went to another destination.
         options_cut: packets whose TCP options were captured only in part.
-        steps_back: how often the stamps went back, as they do when the clock is set back.
-        cut_short: whether a file ended inside a record.
-        macs: for each flow, the source MAC address of its first packet; 0 where it is missing.
-        others: the frames of `not_ip`, `cut` and `unwanted`, if they were to be kept.
+        steps_back: how often the stamps go back.
+        cut_short: whether the file ended inside a record.
+        macs: for each flow, the source MAC address of its first packet; 0 if it is missing.
+        others: the frames of `not_ip`, `cut` and `unwanted`, if they are kept.
     """
 
     port: str
@@ -62,7 +60,6 @@ class PortCapture:
     others: Others = field(default_factory=lambda: Others.empty(0))
 
     def flows_with(self, condition: Callable[[FlowKey], bool]) -> Bool:
-        """For each flow, whether it meets a condition."""
         return np.array([condition(flow) for flow in self.flows], np.bool_)
 
     def add_flow(self, name: FlowKey, like: int) -> int:
@@ -83,27 +80,21 @@ def read_capture(
 ) -> PortCapture:
     """Reads a capture. Keeps only packets to `destinations`, or all if it is None.
 
-    Args:
-        port: the port's name.
-        path: the file.
-        destinations: addresses.
-        foreign: others made it, so it may still grow, and may hold packets in tunnels, which are
-            known by the packet inside.
-        interface: only packets that this interface captured, as `interfaces_of` names it; None
-            takes all.
-        keeps_others: whether times and lengths of all other frames are kept; None: if `foreign`.
+    A `foreign` capture may still grow, and may hold packets in tunnels, which are known by the
+    packet inside. An `interface` is named as by `interfaces_of`. With `keeps_others`, or None for a
+    `foreign` capture, the times and lengths of all other frames are kept.
 
-    Raises InputError if a file is missing, empty, no capture, broken or of a link type that
+    Raises InputError if the file is missing, empty, no capture, broken or of a link type that
     cannot be decoded, if no packet is long enough for its headers, or if it grew meanwhile.
     """
     if foreign:
-        opening.require_file(path)
+        require_file(path)
     file = CaptureFile(path)
     decoder = Decoder(destinations, foreign, foreign if keeps_others is None else keeps_others)
     records = 0
     bounds: list[int] = []
     for block in file.blocks():
-        # All interfaces were watched as long as the file goes, so its span is theirs.
+        # All interfaces were captured for as long as the file, so its span is theirs.
         stamps = block.stamp_ns[: block.count]
         bounds = [min([*bounds, int(stamps.min())]), max([*bounds, int(stamps.max())])]
         block = _only(file, block, interface)
@@ -144,7 +135,6 @@ def read_capture(
 
 
 def _require_headers(path: Path, decoder: Decoder, records: int) -> None:
-    """Raises InputError if all packets so far were too short for their headers."""
     if decoder.cut and decoder.cut == records - decoder.not_ip:
         raise InputError(
             f"{path}: each of {decoder.cut:,} packets was captured too short for its headers "
@@ -153,13 +143,13 @@ def _require_headers(path: Path, decoder: Decoder, records: int) -> None:
 
 
 def _left_out(where: str, decoder: Decoder, records: int, foreign: bool) -> Iterator[str]:
-    """A line on each kind of packets that take no part, or are known by others inside them.
+    """A line on each kind of packets that take no part, or are known by the packet inside.
 
-    Raises InputError if more than half are of a kind that is not read.
+    Raises InputError if more than half have headers that are not read.
     """
     tunnelled = dict(decoder.tunnelled)
-    met = Counter({("ERSPAN", opening.MIRRORED): tunnelled.pop("ERSPAN", 0)})
-    for kind, cure in opening.ENCAPSULATIONS.items():
+    met = Counter({("ERSPAN", MIRRORED): tunnelled.pop("ERSPAN", 0)})
+    for kind, cure in ENCAPSULATIONS.items():
         met[cure] += decoder.kinds[kind]
     for (name, command), count in met.items():
         if 2 * count > records:
@@ -174,7 +164,7 @@ def _left_out(where: str, decoder: Decoder, records: int, foreign: bool) -> Iter
     if foreign and decoder.not_ip:
         yield f"{where}: {decoder.not_ip} packets are not IP (ARP and the like) and take no part"
     for tunnel, count in tunnelled.items():
-        mirror = f". If a mirror put them there, `{opening.MIRRORED}` first takes that off"
+        mirror = f". If a mirror put them there, `{MIRRORED}` first takes that off"
         yield (
             f"{where}: {count:,} packets are in a tunnel ({tunnel}); they are known by the "
             "packet inside, and their length is that of the whole"
@@ -183,16 +173,14 @@ def _left_out(where: str, decoder: Decoder, records: int, foreign: bool) -> Iter
 
 
 def interfaces_of(path: Path) -> dict[str, int]:
-    """The interfaces whose packets a capture holds, by name, and how many packets each has.
+    """The interfaces of a capture by name, and the packets of each.
 
-    pcapng names them by `if_name`. Those without a name, and those of Linux cooked v2, are `if`
-    and their number. Linux cooked v1 says only whether packets came in or left: its packets are of
-    INTO and OUT_OF. Packets whose capture says nothing are of "".
-
-    Raises InputError as `read_capture`.
+    pcapng names them by `if_name`. Interfaces without a name, and those of Linux cooked v2, are
+    `if` and their number. Linux cooked v1 says only whether packets came in or left: its interfaces
+    are INTO and OUT_OF. Other captures have the interface "".
     """
     counts: Counter[str] = Counter()
-    opening.require_file(path)
+    require_file(path)
     file = CaptureFile(path)
     for block in file.blocks():
         number = np.bincount(block.interface[: block.count])
@@ -201,7 +189,7 @@ def interfaces_of(path: Path) -> dict[str, int]:
 
 
 def of_interface(file: CaptureFile, name: str | None) -> Iterator[Records]:
-    """The blocks of a file, of each only the packets of one interface; None takes all."""
+    """The blocks of a file, with only the packets of one interface; None takes all."""
     for block in file.blocks():
         yield _only(file, block, name)
 
@@ -213,7 +201,7 @@ def _only(file: CaptureFile, block: Records, name: str | None) -> Records:
 
 
 def _remarks(file: CaptureFile) -> Iterator[str]:
-    """What is said of a file that was read: whether it is cut off, or has strange time stamps.
+    """A line if a file is cut off first, then lines on strange time stamps and names.
 
     Raises InputError if no packet has a time stamp.
     """
@@ -241,10 +229,7 @@ def _remarks(file: CaptureFile) -> Iterator[str]:
 
 
 def expected_packets(size: int, block: Records) -> int:
-    """How many packets files of this size hold if they go on as their first block does.
-
-    Of compressed files it is too low.
-    """
+    """The packets in a file of this size, by its first block; too few for compressed files."""
     if not block.count:
         return 0
     last = block.count - 1
@@ -259,12 +244,10 @@ def read_captures(
     shared: Collection[Path] = (),
     keeping: Collection[Path] = (),
 ) -> list[PortCapture]:
-    """Reads several captures, two at a time; returns them in the order given.
+    """Reads captures, two at a time; returns them in the order given.
 
-    The ports of files that are `shared` are interfaces: of each only those packets are read. Frames
-    that are not decoded are kept of `keeping` and of all that is `foreign`.
-
-    Raises InputError as `read_capture`.
+    A port of a `shared` file is one of its interfaces. Frames that are not decoded are kept for the
+    files in `keeping`, and for all that are `foreign`.
     """
 
     def size(index: int) -> int:
@@ -277,14 +260,14 @@ def read_captures(
         return read_capture(port, path, destinations, foreign, interface, keeps)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        # The largest first, because then both end at about the same time.
+        # The largest first, so that both threads end at about the same time.
         places = sorted(range(len(files)), key=size, reverse=True)
         tasks = {index: pool.submit(read, index) for index in places}
         return [tasks[index].result() for index in range(len(files))]
 
 
 def shared_files(files: Sequence[tuple[str, Path]]) -> set[Path]:
-    """The files that several ports have, each port being an interface of its file."""
+    """The files of several ports, each of which is an interface of its file."""
     ports = Counter(path for _, path in set(files))
     return {path for path, number in ports.items() if number > 1}
 
@@ -298,11 +281,11 @@ _MUCH = 8
 
 
 def grid_ns(stamps: I64) -> int:
-    """The largest unit that divides all gaps between stamps, but for the file's rounding.
+    """The largest unit that divides all gaps between stamps, except for the file's rounding.
 
-    Ticks need not be whole microseconds: 1/256 s, rounded to these, is 3906250. Where no stamps
-    are equal, and gaps are of few lengths or mostly the unit itself, packets were sent at regular
-    times, so that is no unit.
+    Ticks need not be whole microseconds: 1/256 s is 3906250 ns. If no stamps are equal, and gaps
+    are of few lengths or mostly the unit itself, packets were sent at regular times. Then the
+    result is the file's own unit.
     """
     values = np.unique(np.concatenate([stamps[:_SAMPLED], stamps[:: 1 + stamps.size // _SAMPLED]]))
     if values.size < _FEW:
@@ -324,7 +307,7 @@ def grid_ns(stamps: I64) -> int:
 
 
 def _common(gaps: Array, spare: float) -> float:
-    """The largest number of which all gaps, in order of size, are multiples but for `spare`."""
+    """The largest number of which all gaps, sorted, are multiples, within `spare`."""
     unit = float(gaps[0])
     products = squares = 0.0
     for gap in gaps.tolist():
@@ -337,7 +320,7 @@ def _common(gaps: Array, spare: float) -> float:
                 return unit
             products = squares = 0.0
             times = round(gap / unit)
-        # The more gaps are counted, the better is the unit known.
+        # Each gap makes the unit more exact.
         products, squares = products + gap * times, squares + times * times
         unit = products / squares
     return unit
@@ -352,7 +335,7 @@ _SAMPLES, _SAMPLED = 4, 4_096
 
 
 def copies_in(columns: Columns, within_ns: int = COPIED_WITHIN_NS) -> Bool:
-    """Which packets are copies of earlier ones, by IP ids of at most `within_ns` before."""
+    """The packets that are copies of earlier ones, by IP ids of at most `within_ns` before."""
     fields = (columns.flow, columns.identity, columns.tsval, columns.tsecr)
     order = np.lexsort((columns.stamp_ns, *fields))
     same = np.logical_and.reduce([field[order][1:] == field[order][:-1] for field in fields])
@@ -365,10 +348,10 @@ def copies_in(columns: Columns, within_ns: int = COPIED_WITHIN_NS) -> Bool:
 
 
 def remove_few(capture: PortCapture, most_share: float) -> list[str]:
-    """Takes copies of TCP segments out of a capture if they are few, and says how many they were.
+    """Removes copies of TCP segments from a capture if they are few. Returns a remark.
 
-    The join finds more, and is refused then. Stretches of a large capture are looked at
-    first, because copies are spread over it.
+    If they are many, the join is refused. Samples of a large capture suffice to find out, because
+    copies are spread over it.
     """
     columns = capture.columns
     apart = max(_SAMPLED, columns.flow.size // _SAMPLES)

@@ -1,22 +1,27 @@
-"""The records of a capture file: where each packet's bytes are, and when it was seen.
+"""The records of a capture file: the place and the time of each packet.
 
-It reads pcap (microseconds and nanoseconds, both byte orders), pcapng (any resolution, several
-sections and interfaces), plain or compressed; see `formats`. It reads files in blocks, so memory
-does not grow with the file.
+It reads pcap (microseconds and nanoseconds, both byte orders) and pcapng (any resolution, several
+sections and interfaces), plain or compressed by gzip or zstd; see `formats`. Files are read in
+blocks, so memory does not grow with the file.
+
+A refusal names the command that makes a capture readable; `IN` is the capture, `OUT` a new file.
+docs/own-captures.md has the same table.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import struct
 import unicodedata
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, cast
 
 import numpy as np
 
-from outcast.analysis.capture import opening
+from outcast import files
 from outcast.analysis.capture.formats import (
     COOKED_V1,
     COOKED_V2,
@@ -31,14 +36,150 @@ from outcast.analysis.capture.formats import (
     index_pcap,
     index_pcapng,
 )
-from outcast.analysis.capture.opening import open_capture
 from outcast.errors import InputError
 
+LINKS = {
+    9: ("PPP", "editcap -L -C 4 -T rawip IN OUT"),
+    104: ("Cisco HDLC", "editcap -L -C 4 -T rawip IN OUT"),
+    197: ("ERF", "editcap -L -C -4 -T ether IN OUT"),
+}
+"""Link types by number (tcpdump.org/linktypes.html), with their names."""
+
+OTHER_LINK = "tcpdump -i any -y LINUX_SLL2 -w OUT"
+"""For all other link types: a capture that can be read, on any interface."""
+
+ENCAPSULATIONS = {
+    0x8847: ("MPLS", "editcap -L -C 18 -T rawip IN OUT"),
+    0x8848: ("MPLS", "editcap -L -C 18 -T rawip IN OUT"),
+    0x8864: ("PPPoE", "editcap -L -C 22 -T rawip IN OUT"),
+    0x88E7: ("802.1ah", "editcap -L -C 18 IN OUT"),
+    0x893F: ("802.1BR", "editcap -L -C 12:8 IN OUT"),
+    0x8903: ("FabricPath", "editcap -L -C 16 IN OUT"),
+}
+"""Headers between a frame's addresses and IP, by EtherType."""
+
+MIRRORED = "editcap -L -C 50 IN OUT"
+"""Takes off the headers of ERSPAN II or VXLAN. ERSPAN I has 38 bytes, ERSPAN III 54."""
+
+CONVERTS = "editcap IN OUT"
+"""Makes pcapng of every format that Wireshark reads."""
+
+COMPRESSORS = {
+    b"PK\x03\x04": ("zip", "unzip"),
+    b"7z\xbc\xaf": ("7-Zip", "7z x"),
+    b"BZh": ("bzip2", "bzip2 -d"),
+    b"\xfd7zXZ\0": ("xz", "xz -d"),
+    b"\x04\x22\x4d\x18": ("lz4", "lz4 -d"),
+    b"\x02\x21\x4c\x18": ("lz4", "lz4 -d"),
+    b"\x1f\x9d": ("compress", "uncompress"),
+}
+"""The first bytes of files of other compressors, and the command that decompresses them."""
+
+MAX_WINDOW_BYTES = 1 << 27
+"""The largest distance of a reference in compressed data. `zstd --ultra -22` stays below it."""
+
+_INPUT_BYTES = 1 << 12
+"""The bytes that are decompressed in one step. In zstd they can expand to 175 MB."""
+
+
+class _Stepwise(io.RawIOBase):
+    """Reads a stream of one or more compressed parts.
+
+    Of a file that is cut off, gzip's own reader drops the last step, and zstd's ends without error.
+    """
+
+    def __init__(self, stream: IO[bytes], new: Callable[[], Any]) -> None:
+        self._stream = stream
+        self._new = new
+        self._inner = new()
+        self._pending = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises EOFError if the stream ends inside a part."""
+        view = memoryview(buffer).cast("B")
+        while not self._pending:
+            if self._inner.eof:
+                data = (self._inner.unused_data or b"").lstrip(b"\0")
+                # Between parts and after the last one, xz allows null bytes.
+                while not data:
+                    more = self._stream.read(_INPUT_BYTES)
+                    if not more:
+                        return 0
+                    data = more.lstrip(b"\0")
+                self._inner = self._new()
+            else:
+                data = self._stream.read(_INPUT_BYTES)
+                if not data:
+                    raise EOFError("the compressed data end too early")
+            self._pending = memoryview(self._inner.decompress(data))
+        part = self._pending[: len(view)]
+        view[: len(part)] = part
+        self._pending = self._pending[len(part) :]
+        return len(part)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def open_capture(path: Path) -> IO[bytes]:
+    """Opens a file, and decompresses it while it is read.
+
+    `readinto` raises EOFError if compressed data end too early, and exceptions of zlib or zstandard
+    if they are broken.
+    """
+    try:
+        stream = files.opened(path)
+        magic = stream.read(6)
+        stream.seek(0)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {files.reason(error)}") from None
+    for beginning, (name, command) in COMPRESSORS.items():
+        if magic.startswith(beginning):
+            stream.close()
+            raise InputError(
+                f"{path}: compressed by {name}; read are plain files and those of gzip and zstd, "
+                f"so decompress it by `{command}`"
+            )
+    for beginning, new in _DECOMPRESSORS.items():
+        if magic.startswith(beginning):
+            return cast(IO[bytes], _Stepwise(stream, new))
+    return stream
+
+
+def _zstd() -> Any:
+    import zstandard
+
+    return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).decompressobj()
+
+
+_DECOMPRESSORS: dict[bytes, Callable[[], Any]] = {
+    b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
+    b"\x28\xb5\x2f\xfd": _zstd,
+    # pzstd begins with a skippable frame (RFC 8878, 3.1.2).
+    **{bytes([0x50 + number]) + b"\x2a\x4d\x18": _zstd for number in range(16)},
+}
+"""A decompressor by the first bytes of a file."""
+
+
+def require_file(path: Path) -> None:
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; allowed is a capture")
+    if set("*?[") & set(path.name) and not path.exists():
+        raise InputError(
+            f"{path}: is a pattern; allowed is one file, as "
+            f"`mergecap -w OUT {path.name}` makes of several that follow one another"
+        )
+
+
 BLOCK_BYTES = 4 << 20
-"""How much of a file is in memory at once."""
+"""The part of a file that is in memory at once."""
 
 MAX_EXPANSION = 200
-"""How many bytes one byte of a compressed capture may expand to. Whole packets of equal payload
+"""The most bytes that a byte of a compressed capture may expand to. Whole packets of equal payload
 reach a hundred, headers alone ten, a decompression bomb thousands."""
 
 ALWAYS_EXPANDED_BYTES = 256 << 20
@@ -63,13 +204,13 @@ _MAGICS = {
     b"\x4d\x3c\xb2\xa1": (False, 1),
     b"\xa1\xb2\x3c\x4d": (True, 1),
 }
-"""What pcap files begin with: whether they are big-endian, and the nanoseconds of their unit."""
+"""The first bytes of pcap files: whether they are big-endian, and the nanoseconds of their unit."""
 LONGEST_BYTES = 1 << 20
 """Twice what a host hands over at once with BIG TCP (GSO_MAX_SIZE in include/linux/netdevice.h)."""
 
 _COOKED = (COOKED_V1, COOKED_V2)
 INTO, OUT_OF = "in", "out"
-"""In place of names of interfaces, what Linux cooked v1 says: that a packet came in, or left."""
+"""The interfaces of Linux cooked v1, which says only that a packet came in, or left."""
 
 _COOKED_V1_NAMES = {INTO_NUMBER: INTO, OUT_OF_NUMBER: OUT_OF}
 
@@ -78,7 +219,7 @@ _Index = Callable[[Records], Indexed]
 
 
 class _Source:
-    """A window over a stream. Bytes that are not yet consumed stay; new ones follow them."""
+    """A window over a stream. Bytes that are not consumed stay; new ones follow them."""
 
     def __init__(self, path: Path, stream: IO[bytes]) -> None:
         self.path = path
@@ -93,7 +234,6 @@ class _Source:
         self.most_bytes = max(ALWAYS_EXPANDED_BYTES, MAX_EXPANSION * path.stat().st_size)
 
     def refill(self) -> None:
-        """Reads until the window is full or the stream has ended."""
         view = memoryview(self.window)
         while self.end < len(self.window) and not self.finished:
             try:
@@ -121,7 +261,7 @@ class _Source:
         self.position += count
 
     def widen(self, size: int) -> None:
-        """Makes room for a block of `size` bytes."""
+        """Makes the window `size` bytes long."""
         rest = bytes(self.window[: self.end])
         self.window = bytearray(size)
         self.window[: self.end] = rest
@@ -133,8 +273,7 @@ class CaptureFile:
 
     Attributes:
         cut_short: whether the file ended inside a record, which was left out. Known after reading.
-        interfaces: names of the interfaces of which a packet was read. Only pcapng and Linux cooked
-            tell them; all other packets have the name "".
+        interfaces: the interfaces of the packets that were read; "" for formats without them.
         repeated: names that several interfaces of a section have.
         untimed: simple packet blocks of pcapng, which have no time stamp and are left out.
         overfull: packets whose fraction of a second is a second or more.
@@ -154,28 +293,23 @@ class CaptureFile:
         self.size = path.stat().st_size if path.exists() else 0
 
     def has_grown(self) -> bool:
-        """Whether the file is longer than when it was opened."""
         return self.path.stat().st_size > self.size
 
     def _interface(self, name: str) -> int:
-        """The index of an interface, which is added if it is new."""
         if name not in self.interfaces:
             self.interfaces.append(name)
         return self.interfaces.index(name)
 
     def _check_link(self, link: int) -> None:
         if link not in LINK_TYPES:
-            name, command = opening.LINKS.get(link, ("", opening.OTHER_LINK))
+            name, command = LINKS.get(link, ("", OTHER_LINK))
             raise InputError(
                 f"{self.path}: link type {link}{f' ({name})' if name else ''} is not read; run "
                 f"`{command}` first. Allowed are {', '.join(dict.fromkeys(LINK_TYPES.values()))}"
             )
 
     def blocks(self) -> Iterator[Records]:
-        """Yields the packets in the file's order.
-
-        Arrays are reused: they are valid until the next block, and may be changed until then.
-        """
+        """Yields the packets in the file's order. Arrays are valid until the next block."""
         with open_capture(self.path) as stream:
             source = _Source(self.path, stream)
             source.refill()
@@ -192,7 +326,7 @@ class CaptureFile:
                 yield from self._pcap(source, *_MAGICS[beginning[:4]])
             else:
                 raise InputError(
-                    f"{self.path}: not a capture in pcap or pcapng; `{opening.CONVERTS}` converts "
+                    f"{self.path}: not a capture in pcap or pcapng; `{CONVERTS}` converts "
                     "all formats that Wireshark reads"
                 )
 
@@ -202,7 +336,7 @@ class CaptureFile:
         if version != (2, 4):
             raise InputError(
                 f"{self.path}: pcap of version {version[0]}.{version[1]}, which is not read; "
-                f"`{opening.CONVERTS}` makes pcapng of it"
+                f"`{CONVERTS}` makes pcapng of it"
             )
         field = struct.unpack_from(f"{order}I", source.window, 20)[0]
         link_type = field & 0xFFFF
@@ -215,7 +349,7 @@ class CaptureFile:
             indexed = index_pcap(found, source.end, big, factor, tally)
             count = indexed[0]
             found.original[:count] -= fcs
-            # Who read the block before may have changed it.
+            # The reader of the last block may have changed it.
             found.link[:count] = link_type
             if count and link_type not in _COOKED:
                 found.interface[:count] = self._interface("")
@@ -260,8 +394,7 @@ class CaptureFile:
         return self._walk(source, BLOCK_BYTES // 32, index)
 
     def _walk(self, source: _Source, most: int, index: _Index) -> Iterator[Records]:
-        """Yields the packets, at most `most` at a time."""
-        buffer = Records.room(source.data, most)
+        buffer = Records.empty(source.data, most)
         while True:
             source.refill()
             buffer = buffer._replace(data=source.data)
@@ -288,7 +421,7 @@ class CaptureFile:
                 return
 
     def _tell_cooked(self, records: Records) -> None:
-        """Finds where packets of Linux cooked were captured, where they say it."""
+        """Fills in the interfaces of Linux cooked captures."""
         numbers = cooked_interfaces(records)
         for number in np.unique(numbers[numbers >= 0]).tolist():
             name = _COOKED_V1_NAMES.get(number, f"if{number}")
@@ -296,14 +429,14 @@ class CaptureFile:
 
 
 MOST_COLUMNS = 24
-"""Small figures and tables have no place for more. Linux has 15 characters at most."""
+"""The width of a name in small figures and tables. Linux's names have 15 characters at most."""
 
 
 def shown_name(name: str, blank: str = "", most: int = MOST_COLUMNS) -> str:
-    """A name of at most `most` columns without characters that act on what shows it.
+    """A name of at most `most` columns that is safe to show; `blank` if nothing can be seen.
 
-    Control characters and direction marks are escaped. The end of a longer name gives way to a hash
-    of it, so that different names stay different. `blank` is taken if nothing of it can be seen.
+    Control characters and direction marks are escaped. The end of a longer name becomes a hash of
+    it, so that different names stay different.
     """
     if not name.strip():
         return blank
@@ -321,5 +454,4 @@ def shown_name(name: str, blank: str = "", most: int = MOST_COLUMNS) -> str:
 
 
 def _columns(text: str) -> int:
-    """How many columns a terminal takes for a text."""
     return sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)

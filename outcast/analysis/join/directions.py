@@ -34,7 +34,7 @@ from outcast.analysis.join.packets import Sightings, grouped, numbered
 from outcast.analysis.join.places import ELSEWHERE, NEARLY_ALL, Conversations, Delays, find
 from outcast.errors import InputError, UntrustedError
 
-CAME, LEFT, UNTOLD, ASIDE = 0, 1, 2, 3
+CAME, LEFT, UNKNOWN, ASIDE = 0, 1, 2, 3
 """The direction of a flow at a capture. ASIDE: between hosts of one port, to a group of hosts, or
 from its own destination."""
 
@@ -50,7 +50,7 @@ class Directions:
         places: for each address, the captures behind whose ports it is, the surest first: several
             for equal paths, ELSEWHERE alone for a port without a capture. A port with a file for
             each direction counts as its input file.
-        ways: for each capture and each of its flows, one of CAME, LEFT, UNTOLD and ASIDE.
+        ways: for each capture and each of its flows, one of CAME, LEFT, UNKNOWN and ASIDE.
         counts, frame_bytes: for each capture, the packets and bytes of each of its flows.
     """
 
@@ -65,10 +65,10 @@ class Directions:
     def packets(self, capture: int, way: int) -> int:
         return int(self.counts[capture][self.ways[capture] == way].sum())
 
-    def why_untold(self, index: int, capture: PortCapture) -> str:
+    def why_unknown(self, index: int, capture: PortCapture) -> str:
         return (
-            f"{capture.port}: nothing tells which way its {self.packets(index, UNTOLD):,} packets "
-            "go; no other capture has them, or no stamps differ"
+            f"{capture.port}: the direction of its {self.packets(index, UNKNOWN):,} packets is "
+            "unknown: no other capture has them, or no stamps differ"
         )
 
 
@@ -282,7 +282,7 @@ def _way(flow: FlowKey, home: int, known: int | None, places: Mapping[str, tuple
         return CAME
     if to_here or source is not None:
         return LEFT
-    return UNTOLD if destination is None else CAME
+    return UNKNOWN if destination is None else CAME
 
 
 FIRST_TTLS = (64, 128, 255)
@@ -340,10 +340,10 @@ class Hop:
             return
         if self.united.refusals:
             raise UntrustedError(self.united.refusals[0])
-        untold = [directions.packets(index, UNTOLD) for index in range(len(self.captures))]
-        if any(untold):
-            index = untold.index(max(untold))
-            why = directions.why_untold(index, self.captures[index])
+        unknown = [directions.packets(index, UNKNOWN) for index in range(len(self.captures))]
+        if any(unknown):
+            index = unknown.index(max(unknown))
+            why = directions.why_unknown(index, self.captures[index])
             raise InputError(f"{why}; say it with --in and --out")
         if all(directions.packets(index, CAME) for index in self.outputs) and all(
             directions.packets(index, LEFT) for index in self.inputs

@@ -19,7 +19,7 @@ from outcast.analysis.capture.headers import TCP, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.join.clocks import CUT
-from outcast.analysis.join.directions import CAME, LEFT, UNTOLD, Directions
+from outcast.analysis.join.directions import CAME, LEFT, UNKNOWN, Directions
 from outcast.analysis.join.join import CLOCK_TOLERANCE_NS, Joined, Note, Stray, Verdict
 from outcast.analysis.join.places import ELSEWHERE
 from outcast.errors import UntrustedError
@@ -183,8 +183,8 @@ def doubts(
     yield from ((Reason.DIRECTION, text) for text in joined.sources.differing)
     for index, capture in enumerate(captures):
         total = int(directions.counts[index].sum())
-        if directions.packets(index, UNTOLD) > max(MOST_SHARE * total, 1):
-            yield Reason.DIRECTION, directions.why_untold(index, capture)
+        if directions.packets(index, UNKNOWN) > max(MOST_SHARE * total, 1):
+            yield Reason.DIRECTION, directions.why_unknown(index, capture)
     yield from _never_came_in(joined, directions)
     yield from _departures_missing(joined, captures, directions)
     yield from _fate_unknown(joined)

@@ -33,7 +33,7 @@ from outcast.analysis.join.directions import (
     ASIDE,
     CAME,
     LEFT,
-    UNTOLD,
+    UNKNOWN,
     Directions,
     Hop,
     find_directions,
@@ -335,7 +335,7 @@ def _look(
     if options.destinations:
         # Packets to other addresses fill queues too, in either direction.
         for capture, of_flow in zip(captures, directions.ways, strict=True):
-            of_flow[(of_flow == UNTOLD) & ~goes_to(capture, options.destinations)] = ASIDE
+            of_flow[(of_flow == UNKNOWN) & ~goes_to(capture, options.destinations)] = ASIDE
     notes = (*united.notes, *set_own_aside(captures, directions, options.routed))
     flows = number_flows(captures)
     return Hop(captures, ins, outs, *flows, sightings, said, directions, united, notes)
