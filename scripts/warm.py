@@ -80,7 +80,7 @@ def warm() -> None:
         list(open_events(folder / "events", _FORMATS).blocks())
         came = read_capture("in", folder / "in")
         output = read_capture("out", folder / "out")
-    directions.tell([came, output], packets.sample([came, output]), [None, None], 1)
+    directions.find_directions([came, output], packets.sample([came, output]), [None, None], 1)
     joined = join([came], [output])
     queue.replay(joined)
     latency.latency(joined)

@@ -10,8 +10,6 @@ import polars as pl
 import pytest
 
 import outcast as api
-from outcast.analysis import captured
-from outcast.analysis.join.join import Verdict
 from outcast.cli import invoke as outcast
 from outcast.errors import InputError
 from outcast.records.captures import CapturesManifest, read_manifest
@@ -240,25 +238,6 @@ def test_a_bridge_captured_by_plain_tcpdump(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "to 192.168.7.3:" in shown
     assert re.search(r"R sends 49\.\d+ Mbps", shown)
-
-
-def test_the_parts_of_a_join_add_up(tmp_path):
-    came = [P(10 * n, seq=n, ip_id=n, dst=f"10.0.0.{1 + n % 2}") for n in range(40)]
-    capture(tmp_path / "a", came[::2] + came[1::2])
-    left = [replace(packet, at_us=packet.at_us + 5) for packet in came]
-    capture(tmp_path / "b", left[::2])
-    capture(tmp_path / "c", left[1:30:2])
-    joined = api.join_captures({"a": tmp_path / "a"}, {"b": tmp_path / "b", "c": tmp_path / "c"})
-    parts = [captured._of_output(joined.joined, output) for output in range(2)]
-    for part in parts:
-        forwarded = part.verdict == Verdict.FORWARDED
-        assert (part.came_as[part.left_as[forwarded]] == forwarded.nonzero()[0]).all()
-        counts = part.counts
-        assert counts.entered == len(part.arrivals)
-        undecided = counts.in_flight + counts.before_output
-        assert counts.entered == counts.forwarded + counts.dropped + undecided
-    assert sum(part.counts.entered for part in parts) == joined.joined.counts.entered
-    assert sum(part.counts.dropped for part in parts) == joined.joined.counts.dropped
 
 
 def test_each_output_has_its_rows_and_its_noise(tmp_path, capsys):

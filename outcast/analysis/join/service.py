@@ -7,9 +7,9 @@ time. Frames without a match count as sent all the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -95,8 +95,8 @@ def _apart(
     stamps, sizes = clock.correct(columns.stamp_ns)[rows], columns.frame_bytes[rows]
     decoded = Others(stamps, sizes, identity, macs[flow], columns.marks[rows])
     rest = capture.others._replace(stamp_ns=clock.correct(capture.others.stamp_ns))
-    both: list[Any] = [np.concatenate(pair) for pair in zip(decoded, rest, strict=True)]
-    return Others(*both), flow
+    both: Iterator[tuple[Array, Array]] = zip(decoded, rest, strict=True)
+    return Others(*cast(Any, map(np.concatenate, both))), flow
 
 
 def others_of(
