@@ -361,10 +361,10 @@ def _seen(columns: Columns, key: FlowKey, rows: Array, back: Array | None) -> Se
 def _echoes(columns: Columns, data: Array, back: Array) -> I64:
     """The time from the first packet back with each time stamp to its first echo in data."""
     heard = back[(columns.marks[back] & HAS_TIMESTAMP) != 0]
-    said = data[(columns.marks[data] & HAS_TIMESTAMP) != 0]
+    echoing = data[(columns.marks[data] & HAS_TIMESTAMP) != 0]
     stamp, first = np.unique(columns.tsval[heard], return_index=True)
-    echo, answer = np.unique(columns.tsecr[said], return_index=True)
+    echo, answer = np.unique(columns.tsecr[echoing], return_index=True)
     _, mine, its = np.intersect1d(stamp, echo, assume_unique=True, return_indices=True)
-    answered = columns.stamp_ns[said[answer[its]]]
+    answered = columns.stamp_ns[echoing[answer[its]]]
     trips: I64 = answered - columns.stamp_ns[heard[first[mine]]]
     return trips[(trips > 0) & (echo[its] > 0)]

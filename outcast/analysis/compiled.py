@@ -44,7 +44,6 @@ Scalar = Any
 """A number inside compiled code. Only numba knows its width and whether it is signed."""
 
 FOLDER = "compiled-"
-"""What the names of folders of machine code begin with."""
 _PACKAGE = Path(__file__).parent
 _USUAL = numba.config.CACHE_DIR
 _SETTING = threading.Lock()
@@ -55,7 +54,7 @@ _LOADS_ALONE = ("0.68.",)
 def compiled(function: Function) -> Function:
     """Compiles a function at its first call; `scripts/warm.py` does it ahead."""
     kept = str(code_folder())
-    # The setting is the whole process's, and modules may be imported by several threads.
+    # The setting is of the process, and several threads may import modules.
     with _SETTING:
         numba.config.CACHE_DIR = kept
         try:
@@ -75,12 +74,11 @@ def compiled(function: Function) -> Function:
 
 @functools.cache
 def code_folder() -> Path:
-    """The folder of the machine code that the analysis gives in the state of all its files.
+    """The folder of machine code, named by the state of all files of the analysis.
 
-    It is beside the modules, in the user's cache, or where NUMBA_CACHE_DIR says. numba looks at a
-    function's own file alone (`_SourceFileBackedLocatorMixin` in numba/core/caching.py). So it
-    keeps the old code of a changed function in those of other files that call it, and it stops at
-    a tuple whose class has another name now.
+    It is beside the modules, in the user's cache, or in NUMBA_CACHE_DIR. numba itself checks a
+    function's own file alone (`_SourceFileBackedLocatorMixin` in numba/core/caching.py). So it may
+    keep old code of a changed function in its callers of other files.
     """
     state = sorted(
         f"{path.relative_to(_PACKAGE)} {path.stat().st_mtime_ns} {path.stat().st_size}\n"
@@ -88,7 +86,7 @@ def code_folder() -> Path:
     )
     name = f"{FOLDER}{hashlib.sha256(''.join(state).encode()).hexdigest()[:16]}"
     beside = _PACKAGE / "__pycache__" / name
-    # What root makes under sudo, the user who called could not write to later.
+    # Files that root makes under sudo are not writable for the user later.
     is_ours = os.access(_PACKAGE, os.W_OK) and (beside.exists() or files.caller() is None)
     return Path(_USUAL or (beside.parent if is_ours else files.cache_folder())) / name
 
@@ -106,7 +104,7 @@ def _load(cache: Any, signature: Any, context: Any) -> Any:
 
 @compiled
 def first_at_least(values: I64, least: Scalar) -> int:
-    """The place of the first of sorted values that is at least so large.
+    """The index of the first of sorted values that is at least `least`.
 
     numpy's own search would bring scipy into every process that loads the caller's machine code.
     """

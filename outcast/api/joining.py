@@ -1,4 +1,4 @@
-"""The request of a join: its captures and ports, and what is known of the queue."""
+"""The arguments of a join, checked: captures, ports, addresses and times."""
 
 from __future__ import annotations
 

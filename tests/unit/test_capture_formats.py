@@ -135,9 +135,7 @@ def test_what_is_not_read_is_refused_with_the_command_that_cures_it(tmp_path, na
     if link == 1:
         # A few among others are on the link like any packet.
         capture = read(tmp_path / "b.pcap", pcap([frame, FRAME, FRAME]))
-        assert (
-            f"b.pcap: 1 packets are {name}; what is inside is not looked at" in capture.remarks[0]
-        )
+        assert f"b.pcap: 1 packets are {name}, whose contents are not read" in capture.remarks[0]
         assert capture.columns.frame_bytes[-2:].tolist() == [len(FRAME)] * 2
 
 

@@ -158,7 +158,7 @@ def _left_out(where: str, decoder: Decoder, records: int, foreign: bool) -> Iter
                 f" `{command}` takes it off"
             )
         if count:
-            yield f"{where}: {count:,} packets are {name}; what is inside is not looked at"
+            yield f"{where}: {count:,} packets are {name}, whose contents are not read"
     if decoder.cut:
         yield f"{where}: {decoder.cut} packets were captured too short for their headers"
     if foreign and decoder.not_ip:

@@ -186,7 +186,7 @@ def require_no_step_back(capture: PortCapture, left_rows: Array) -> None:
                 )
 
 
-# --- what is said of them
+# --- remarks
 
 
 def _units_ns(captures: Sequence[PortCapture]) -> list[int]:

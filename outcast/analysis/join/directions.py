@@ -30,7 +30,7 @@ import numpy as np
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
-from outcast.analysis.join.packets import Sightings, grouped, numbered
+from outcast.analysis.join.packets import Observations, grouped, numbered
 from outcast.analysis.join.places import ELSEWHERE, NEARLY_ALL, Conversations, Delays, find
 from outcast.errors import InputError, UntrustedError
 
@@ -74,13 +74,13 @@ class Directions:
 
 def find_directions(
     captures: Sequence[PortCapture],
-    sightings: Sightings,
-    said: Sequence[int | None],
+    observations: Observations,
+    given: Sequence[int | None],
     longest_ns: int,
 ) -> Directions:
     """Finds the directions of all captures of a switch's ports.
 
-    `said` has CAME or LEFT for a capture that the caller gives as an input or an output only, else
+    `given` has CAME or LEFT for a capture that the caller gives as an input or an output only, else
     None. No packet stays in the switch for longer than `longest_ns`.
     """
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -93,14 +93,14 @@ def find_directions(
     votes: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     known = [
         way if index in halves else _one_way(capture, way)
-        for index, (capture, way) in enumerate(zip(captures, said, strict=True))
+        for index, (capture, way) in enumerate(zip(captures, given, strict=True))
     ]
     words = tuple(
-        {index for index, word in enumerate(said) if word == way and index not in halves}
+        {index for index, word in enumerate(given) if word == way and index not in halves}
         for way in (CAME, LEFT)
     )
-    _hear_captures(captures, homes, halves, known, votes)
-    delays = _compare(captures, homes, sightings, votes)
+    _count_marks(captures, homes, halves, known, votes)
+    delays = _compare(captures, homes, observations, votes)
     places = find(conversations, delays, votes, (words[0], words[1]), longest_ns)
     directions = Directions(places)
     for index, (capture, (packets, frame_bytes)) in enumerate(zip(captures, counted, strict=True)):
@@ -111,11 +111,11 @@ def find_directions(
     return directions
 
 
-def _one_way(capture: PortCapture, said: int | None) -> int | None:
+def _one_way(capture: PortCapture, given: int | None) -> int | None:
     """CAME or LEFT if the caller and the capture agree on it for all packets, else None."""
     marks = capture.columns.marks
-    mark = {None: 0, CAME: INBOUND, LEFT: OUTBOUND}[said]
-    return said if mark and marks.size and ((marks & mark) != 0).all() else None
+    mark = {None: 0, CAME: INBOUND, LEFT: OUTBOUND}[given]
+    return given if mark and marks.size and ((marks & mark) != 0).all() else None
 
 
 def sent_by_the_machine(captures: Sequence[PortCapture]) -> set[str]:
@@ -174,7 +174,7 @@ def _conversations(
     }
 
 
-def _hear_captures(
+def _count_marks(
     captures: Sequence[PortCapture],
     homes: Sequence[int],
     halves: Collection[int],
@@ -205,7 +205,7 @@ def _hear_captures(
 def _compare(
     captures: Sequence[PortCapture],
     homes: Sequence[int],
-    sightings: Sightings,
+    observations: Observations,
     votes: dict[str, dict[int, float]],
 ) -> Delays:
     """Compares the two directions of conversations that two captures saw."""
@@ -215,7 +215,7 @@ def _compare(
             continue
         if homes[first] > homes[second]:
             first, second = second, first
-        first_row, second_row = sightings.between(first, second)
+        first_row, second_row = observations.between(first, second)
         if not first_row.size:
             continue
         columns, flows = captures[first].columns, captures[first].flows
@@ -317,7 +317,7 @@ class Hop:
         inputs, outputs: the indices of the captures that are inputs, and that are outputs.
         flows: the flows of all captures.
         rows: for each capture and each of its flows, the flow's index in `flows`.
-        said: for each capture, CAME or LEFT if the caller gives it as one side only.
+        given: for each capture, CAME or LEFT if the caller gives it as one side only.
         directions: None if each capture is known to have one direction.
         notes: a line on each change that the hop makes, and on packets that take no part.
     """
@@ -327,8 +327,8 @@ class Hop:
     outputs: list[int]
     flows: tuple[FlowKey, ...]
     rows: list[I32]
-    sightings: Sightings
-    said: Sequence[int | None]
+    observations: Observations
+    given: Sequence[int | None]
     directions: Directions | None = None
     united: United = UNCHANGED
     notes: tuple[str, ...] = ()

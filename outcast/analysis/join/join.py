@@ -233,7 +233,7 @@ def join(
         raise InputError(f"{paths}: no IP packets; nothing left by the output")
     hop = _look(inputs, outputs, options)
     came, leaving = taking_part(hop, hop.inputs, hop.outputs)
-    between = crossings(hop.sightings, hop.captures, came, leaving)
+    between = crossings(hop.observations, hop.captures, came, leaving)
     parts = _identity_parts(hop.captures, between, options)
     clocks = None if options.one_clock else _clocks(hop, between, leaving, options.max_sojourn_ns)
     sources = Sources(
@@ -260,7 +260,7 @@ def join(
         hop.captures,
         hop.outputs,
         hop.directions,
-        hop.said,
+        hop.given,
         (came, leaving),
         settings,
         "checksum" in parts,
@@ -317,19 +317,19 @@ def _look(
     place = {id(capture): index for index, capture in enumerate(captures)}
     ins, outs = ([place[id(capture)] for capture in side] for side in (inputs, outputs))
     if options.one_way:
-        sightings = sample(captures, [index in outs for index in range(len(captures))])
+        observations = sample(captures, [index in outs for index in range(len(captures))])
         ways = [LEFT if index in outs else CAME for index in range(len(captures))]
-        return Hop(captures, ins, outs, *number_flows(captures), sightings, ways)
-    sightings = sample(captures)
+        return Hop(captures, ins, outs, *number_flows(captures), observations, ways)
+    observations = sample(captures)
     # None if a capture is both.
-    said: list[int | None] = [
+    given: list[int | None] = [
         None if index in ins and index in outs else CAME if index in ins else LEFT
         for index in range(len(captures))
     ]
-    united = same_flows.unite(captures, sightings, said)
+    united = same_flows.unite(captures, observations, given)
     if united.changed:
-        sightings = sample(captures)
-    directions = find_directions(captures, sightings, said, options.max_sojourn_ns)
+        observations = sample(captures)
+    directions = find_directions(captures, observations, given, options.max_sojourn_ns)
     for index, unsure in enumerate(united.unsure):
         directions.ways[index][unsure] = ASIDE
     if options.destinations:
@@ -338,7 +338,7 @@ def _look(
             of_flow[(of_flow == UNKNOWN) & ~goes_to(capture, options.destinations)] = ASIDE
     notes = (*united.notes, *set_own_aside(captures, directions, options.routed))
     flows = number_flows(captures)
-    return Hop(captures, ins, outs, *flows, sightings, said, directions, united, notes)
+    return Hop(captures, ins, outs, *flows, observations, given, directions, united, notes)
 
 
 def _clocks(
@@ -349,7 +349,7 @@ def _clocks(
         # Packets that come in at outputs and leave by inputs take no part, but show the clocks.
         everywhere = range(len(captures))
         came, leaving = taking_part(hop, everywhere, everywhere)
-        between = crossings(hop.sightings, captures, came, leaving)
+        between = crossings(hop.observations, captures, came, leaving)
     return estimate(captures, between, leaving, hop.outputs, max_sojourn_ns)
 
 

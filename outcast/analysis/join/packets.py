@@ -37,7 +37,7 @@ MOST_SAMPLED = 400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Sightings:
+class Observations:
     """For each sampled packet and capture, the packet's row there, or a negative number."""
 
     row: I32
@@ -91,7 +91,7 @@ def _seek(identity: U64, keys: U64, slots: I32, number: I32, seen: I32) -> None:
             seen[key] = row if seen[key] == -1 else -2
 
 
-def sample(captures: Sequence[PortCapture], sampled: Sequence[bool] | None = None) -> Sightings:
+def sample(captures: Sequence[PortCapture], sampled: Sequence[bool] | None = None) -> Observations:
     """Looks up blocks of packets of each capture, or of those `sampled`, in all captures."""
     chosen: list[U64] = []
     block = min(BLOCK_PACKETS, max(1, MOST_SAMPLED // (BLOCKS * max(1, len(captures)))))
@@ -112,7 +112,7 @@ def sample(captures: Sequence[PortCapture], sampled: Sequence[bool] | None = Non
     for capture, seen in zip(captures, rows, strict=True):
         if count:
             _seek(capture.columns.identity, keys, slots, number, seen)
-    return Sightings(rows.T)
+    return Observations(rows.T)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Crossing:
 
 
 def crossings(
-    sightings: Sightings,
+    observations: Observations,
     captures: Sequence[PortCapture],
     came_flows: Sequence[Bool | None],
     left_flows: Sequence[Bool | None],
@@ -159,7 +159,7 @@ def crossings(
             if came == left or leaving is None or coming is None:
                 continue
             here, there = captures[came].columns, captures[left].columns
-            came_row, left_row = sightings.between(came, left)
+            came_row, left_row = observations.between(came, left)
             counts = coming[here.flow[came_row]] & leaving[there.flow[left_row]]
             order = np.flatnonzero(counts)[np.argsort(left_row[counts], kind="stable")]
             came_row, left_row = came_row[order], left_row[order]

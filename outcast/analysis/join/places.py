@@ -38,12 +38,12 @@ def find(
     conversations: Conversations,
     delays: Delays,
     votes: Mapping[str, Mapping[int, float]],
-    said: tuple[Collection[int], Collection[int]],
+    given: tuple[Collection[int], Collection[int]],
     longest_ns: int,
 ) -> dict[str, tuple[int, ...]]:
     """The ports behind which each address is, the surest first; ELSEWHERE alone if none is known.
 
-    `votes` has the packets that speak for each address and port, `said` the ports that are inputs
+    `votes` has the packets that speak for each address and port, `given` the ports that are inputs
     only, and outputs only, by the caller's word.
     """
     paths = _Paths(_neighbours(conversations), _common(delays))
@@ -55,7 +55,7 @@ def find(
     # A host that loses all packets is seen at an input alone, as if its receiver were elsewhere.
     for ends, seen in conversations.items():
         if paths.places.keys().isdisjoint(ends):
-            paths.settle(paths.by_the_word(ends, seen, said))
+            paths.settle(paths.by_the_word(ends, seen, given))
     paths.see_none()
     paths.spread(list(paths.places))
     for ends, seen in conversations.items():
@@ -206,14 +206,14 @@ class _Paths:
         self,
         ends: tuple[str, str],
         seen: Mapping[int, Seen],
-        said: tuple[Collection[int], Collection[int]],
+        given: tuple[Collection[int], Collection[int]],
     ) -> tuple[str, list[int]] | None:
         """The source and its place by the caller's inputs and outputs.
 
         If both hold both directions, the source is the host that lost packets on the way, or else
         the one that sent more.
         """
-        came, outputs = ([port for port in seen if port in side] for side in said)
+        came, outputs = ([port for port in seen if port in side] for side in given)
         if not came or not outputs:
             return None
         if not (self._are_paths(ends, came, outputs) and self._are_paths(ends, outputs, came)):

@@ -20,7 +20,7 @@ from outcast.analysis.capture.headers import INBOUND, OUTBOUND, TCP, UDP, Column
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import I64, U64, Array, Bool
 from outcast.analysis.join.directions import CAME, LEFT, UNCHANGED, United, is_group
-from outcast.analysis.join.packets import Sightings, grouped, number_flows
+from outcast.analysis.join.packets import Observations, grouped, number_flows
 
 SAMPLED = 4_096
 """The number of packets of each flow, its first ones, that are compared."""
@@ -231,16 +231,16 @@ def _has_same_end(flow: FlowKey, other: FlowKey) -> bool:
 
 
 def join_flows(
-    capture: PortCapture, other: PortCapture, matches: Sequence[Match], has_ids: bool, by_said: int
+    capture: PortCapture, other: PortCapture, matches: Sequence[Match], has_ids: bool, by_given: int
 ) -> str:
     """Gives the matches one name and identity in both captures. Returns a remark.
 
-    `by_said` is positive if packets come in at the first by the caller's word, negative if they
+    `by_given` is positive if packets come in at the first by the caller's word, negative if they
     leave there, else 0.
     """
     packets = 0
     is_translated = False
-    comes_first = _came_first(capture, other, matches, by_said)
+    comes_first = _came_first(capture, other, matches, by_given)
     all_rows = _rows_by_flow(capture.columns, [match.flow for match in matches])
     all_others = _rows_by_flow(other.columns, [match.other for match in matches])
     for match, is_first in zip(matches, comes_first, strict=True):
@@ -267,7 +267,7 @@ def _rows_by_flow(columns: Columns, flows: Sequence[int]) -> dict[int, I64]:
 
 
 def _came_first(
-    here: PortCapture, other: PortCapture, matches: Sequence[Match], by_said: int
+    here: PortCapture, other: PortCapture, matches: Sequence[Match], by_given: int
 ) -> list[bool]:
     """For each match, whether its packets came in at the first capture.
 
@@ -275,7 +275,7 @@ def _came_first(
     directions of the connection, the caller's word, and the stamps as they are.
     """
     later: dict[FlowKey, float] = {}
-    told: dict[FlowKey, int] = {}
+    recorded: dict[FlowKey, int] = {}
     for match in matches:
         flow = here.flows[match.flow]
         stamps = other.columns.stamp_ns[match.others] - here.columns.stamp_ns[match.rows]
@@ -286,15 +286,15 @@ def _came_first(
             marks = capture.columns.marks[rows]
             word += sign * int(((marks & INBOUND) != 0).sum())
             word -= sign * int(((marks & OUTBOUND) != 0).sum())
-        told[flow] = int(np.sign(word)) or int(np.sign(np.median(ttl)))
+        recorded[flow] = int(np.sign(word)) or int(np.sign(np.median(ttl)))
     result = []
     for match in matches:
         flow = here.flows[match.flow]
         back = flow.reversed
-        first: float = told[flow] or -told.get(back, 0)
+        first: float = recorded[flow] or -recorded.get(back, 0)
         if not first and back in later:
             first = later[flow] - later[back]
-        result.append((first or by_said or later[flow]) >= 0)
+        result.append((first or by_given or later[flow]) >= 0)
     return result
 
 
@@ -321,14 +321,14 @@ LEAST_TOLD = 0.01
 
 
 def unite(
-    captures: Sequence[PortCapture], sightings: Sightings, said: Sequence[int | None]
+    captures: Sequence[PortCapture], observations: Observations, given: Sequence[int | None]
 ) -> United:
     """Gives flows that a hop changes the same name and identity in all captures.
 
-    `said` has CAME or LEFT for captures that have one direction by the caller's word.
+    `given` has CAME or LEFT for captures that have one direction by the caller's word.
     """
     alone = _alone(captures)
-    wanted = _failing(captures, sightings, alone)
+    wanted = _failing(captures, observations, alone)
     if sum(bool(flows.any()) for flows in alone) > 1:
         wanted = [first | other for first, other in zip(alone, wanted, strict=True)]
     if not any(flows.any() for flows in wanted):
@@ -351,16 +351,16 @@ def unite(
                 continue
             ends = first.index, other.index
             ids = first.capture.columns.ip_id
-            exact = int(np.count_nonzero(ids[sightings.between(*ends)[0]]))
+            exact = int(np.count_nonzero(ids[observations.between(*ends)[0]]))
             matches, doubtful = matches_by(first, other, has_ids, kept[ends] + exact >= LEAST)
             for (flow, other_flow), alike in doubtful.items():
                 # A few packets that are alike do not prove a NAT.
                 if alike >= FEW or notes or matches:
                     unsure[first.index][flow] = unsure[other.index][other_flow] = True
             if matches:
-                by_said = words[said[first.index]] - words[said[other.index]]
+                by_given = words[given[first.index]] - words[given[other.index]]
                 kept[ends] += sum(int(np.count_nonzero(ids[match.rows])) for match in matches)
-                notes.append(join_flows(first.capture, other.capture, matches, has_ids, by_said))
+                notes.append(join_flows(first.capture, other.capture, matches, has_ids, by_given))
                 for match in matches:
                     first.wanted[match.flow] = other.wanted[match.other] = False
     changed = bool(notes)
@@ -390,14 +390,14 @@ def _alone(captures: Sequence[PortCapture]) -> list[Bool]:
 
 
 def _failing(
-    captures: Sequence[PortCapture], sightings: Sightings, alone: Sequence[Bool]
+    captures: Sequence[PortCapture], observations: Observations, alone: Sequence[Bool]
 ) -> list[Bool]:
     """For each capture, the flows that another has by name, but without the packets."""
     failing = [np.zeros(len(capture.flows), np.bool_) for capture in captures]
-    found = (sightings.row != -1).sum(axis=1) > 1
+    found = (observations.row != -1).sum(axis=1) > 1
     for index, capture in enumerate(captures):
-        here = np.flatnonzero(sightings.row[:, index] >= 0)
-        flow = capture.columns.flow[sightings.row[here, index]]
+        here = np.flatnonzero(observations.row[:, index] >= 0)
+        flow = capture.columns.flow[observations.row[here, index]]
         sample_sizes = np.bincount(flow, ~alone[index][flow], len(capture.flows))
         common = np.bincount(flow, found[here], len(capture.flows))
         small = sample_sizes < LEAST

@@ -103,14 +103,14 @@ def others_of(
     captures: Sequence[PortCapture],
     outputs: Sequence[int],
     directions: Directions | None,
-    said: Sequence[int | None],
+    given: Sequence[int | None],
     sides: tuple[Sequence[Bool | None], Sequence[Bool | None]],
     clocks: Sequence[Clock],
     by_checksum: bool,
 ) -> tuple[list[Frames], list[Frames], list[Frames]] | None:
     """The frames of each capture that take no part: those that came in, that left, and others.
 
-    `said` is the direction of all packets of a capture, if known. `sides` are the flows that come
+    `given` is the direction of all packets of a capture, if known. `sides` are the flows that come
     in and that leave there, and take part. None if no other frames left by the outputs. With
     `by_checksum`, a checksum is part of the identity.
     """
@@ -125,7 +125,7 @@ def others_of(
     frames, flows = [frames for frames, _ in apart], [flows for _, flows in apart]
     ports = [capture.port for capture in captures]
     ways = [
-        _ways(index, capture, directions, said[index], frames, flows[index], ports)
+        _ways(index, capture, directions, given[index], frames, flows[index], ports)
         for index, capture in enumerate(captures)
     ]
     of_came, of_left, untold = (
@@ -149,7 +149,7 @@ def _ways(
     index: int,
     capture: PortCapture,
     directions: Directions | None,
-    said: int | None,
+    given: int | None,
     frames: Sequence[Others],
     flows: I32,
     ports: Sequence[str],
@@ -157,7 +157,7 @@ def _ways(
     """The direction of each frame that takes no part, by the sender's address or the capture."""
     mine = frames[index]
     if directions is None or ports.count(capture.port) > 1:
-        return np.full(mine.mac.size, -1 if said is None else said, np.int8)
+        return np.full(mine.mac.size, -1 if given is None else given, np.int8)
     home = ports.index(capture.port)
     of_flow = directions.ways[index].copy()
     by_mac: dict[int, int] = {}
@@ -171,16 +171,16 @@ def _ways(
     ways[: flows.size] = of_flow[flows]
     ways[(ways < 0) & ((mine.marks & INBOUND) != 0)] = CAME
     ways[(ways < 0) & ((mine.marks & OUTBOUND) != 0)] = LEFT
-    if said is not None and directions.packets(index, LEFT if said == CAME else CAME):
-        said = None
+    if given is not None and directions.packets(index, LEFT if given == CAME else CAME):
+        given = None
     unsure = np.flatnonzero(ways < 0)
     elsewhere = [part for other, part in enumerate(frames) if other != index]
     for address in np.unique(mine.mac[unsure]).tolist():
         rows = unsure[mine.mac[unsure] == address]
         if address and address in by_mac:
             ways[rows] = by_mac[address]
-        elif said is not None:
-            ways[rows] = said
+        elif given is not None:
+            ways[rows] = given
         else:
             ways[rows] = _by_the_others(mine.stamp_ns[rows], mine.identity[rows], elsewhere)
     return ways
