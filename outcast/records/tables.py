@@ -135,7 +135,11 @@ def refusing(what: str, remedy: str = "") -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or what}: there is no such file{remedy}") from error
-    except (LookupError, OSError, TypeError, ValueError, *_OF_POLARS) as error:
+    except _OF_POLARS as error:
+        is_column = isinstance(error, pl.exceptions.ColumnNotFoundError)
+        why = "a column is missing" if is_column else "it is damaged, or of another kind"
+        raise InputError(f"{what}: {why}{remedy}") from error
+    except (LookupError, OSError, TypeError, ValueError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise InputError(f"{what}: {first}{remedy}") from error
 
