@@ -22,7 +22,7 @@ from outcast.records.run_directory import RunDirectory
 from outcast.records.summary import Summary
 from outcast.uses.classroom import evidence, marking, packed
 from outcast.uses.classroom.classes import Class
-from outcast.uses.classroom.evidence import Asked, Evidence, as_asked
+from outcast.uses.classroom.evidence import Evidence, WantedRun, as_wanted
 from outcast.uses.classroom.folder import Folder
 from outcast.uses.classroom.marking import Graded
 from tests import zips
@@ -358,9 +358,9 @@ def test_a_free_key_names_no_file(inbox, tmp_path):
     """A replay would read it, because it takes the free keys from the student."""
     ours = experiment.load(inbox.ben.path / "configs/unfair.yaml")
     theirs = ours.model_copy(update={"queue": {"sizes": tmp_path / "grades.csv"}})
-    asked = Asked("remedy", inbox.class_.exercise.runs["remedy"], ours)
+    asked = WantedRun("remedy", inbox.class_.exercise.runs["remedy"], ours)
     with pytest.raises(InputError, match="queue: names a file; a replay reads no files"):
-        as_asked(asked, theirs, frozenset())
+        as_wanted(asked, theirs, frozenset())
 
 
 def test_what_a_run_records_is_not_chosen_by_the_student(inbox):

@@ -35,8 +35,8 @@ FATE = PacketFate(
 
 
 def test_fates_are_read():
-    assert fates.asked(3, "drop").fate == "drop"
-    assert fates.asked(3, "delay=5us").delay_ns == 5_000
+    assert fates.parse_fate(3, "drop").fate == "drop"
+    assert fates.parse_fate(3, "delay=5us").delay_ns == 5_000
 
 
 @pytest.mark.parametrize(
@@ -44,25 +44,25 @@ def test_fates_are_read():
 )
 def test_other_fates_are_refused(words):
     with pytest.raises(ConfigError, match=r"--packet 3 --fate"):
-        fates.asked(3, words)
+        fates.parse_fate(3, words)
 
 
 def test_a_fate_of_several_packets():
-    assert [each.packet for each in fates.asked_each([3, 4], "drop", None)] == [3, 4]
-    assert [each.fate for each in fates.asked_each((3, 4), ["drop", "keep"], None)] == [
+    assert [each.packet for each in fates.parse_fates([3, 4], "drop", None)] == [3, 4]
+    assert [each.fate for each in fates.parse_fates((3, 4), ["drop", "keep"], None)] == [
         "drop",
         "keep",
     ]
-    assert fates.asked_each(None, "drop", None) == []
+    assert fates.parse_fates(None, "drop", None) == []
     with pytest.raises(ConfigError, match="2 packets and 1 fates; allowed is one fate for each"):
-        fates.asked_each([3, 4], ["drop"], None)
+        fates.parse_fates([3, 4], ["drop"], None)
     with pytest.raises(ConfigError, match="--packet 3: --fate is missing; allowed are keep, forw"):
-        fates.asked_each([3], (), None)
+        fates.parse_fates([3], (), None)
 
 
 def test_a_datagram_that_others_overtake_cannot_be_told():
     held: dict[str, Any] = {"flow": 0, "ip_id": 0, "flags": 0, "verdict": "forwarded"}
-    wanted = fates.asked(3, "delay=5us")
+    wanted = fates.parse_fate(3, "delay=5us")
     with pytest.raises(ConfigError, match="without an IP identification"):
         fates._require_possible(None, wanted, held)
     for other in ({"ip_id": 7}, {"flags": 16}):
@@ -90,7 +90,7 @@ def test_no_packet_is_held_where_the_link_fails(event, said):
         directory=SimpleNamespace(read_plan=lambda: plan), experiment=experiment
     )
     with pytest.raises(ConfigError, match=said) if said else nullcontext():
-        fates._require_steady(run, fates.asked(120, "delay=20ms"), plan.port("s1", "h1"))
+        fates._require_steady(run, fates.parse_fate(120, "delay=20ms"), plan.port("s1", "h1"))
 
 
 def test_a_file_of_fates(tmp_path):
@@ -240,7 +240,7 @@ def test_a_packet_that_a_link_lost_was_sent():
     """Its next transmission is the second one in both runs."""
     factual = made((0, 20, 16, 1, 500, "forwarded"), (0, 20, 16, 2, 500, "forwarded"))
     other = made((0, 20, 16, 2, 500, "forwarded"))
-    lost = losses.find(crossing(), losses.asked("flow 0, segment 1, link s1-h2"))
+    lost = losses.find(crossing(), losses.parse_loss("flow 0, segment 1, link s1-h2"))
     own = lost.model_copy(
         update={"src": IPv4Address("10.0.0.2"), "sport": 20, "dport": 5001, "ip_id": 1}
     )
@@ -261,9 +261,9 @@ def test_datagrams_of_a_workload_are_told_by_their_ip_identification():
 
 
 def test_losses_are_read():
-    one = losses.asked("flow 0, segment 17, link h1-s1")
+    one = losses.parse_loss("flow 0, segment 17, link h1-s1")
     assert (one.packet, one.flow, one.segment, one.link) == (None, 0, 17, "h1-s1")
-    assert losses.asked("packet 1234, link h1-s1").packet == 1234
+    assert losses.parse_loss("packet 1234, link h1-s1").packet == 1234
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_losses_are_read():
 )
 def test_other_losses_are_refused(words):
     with pytest.raises(ConfigError, match="or 'flow 0, segment 17, link a-b'"):
-        losses.asked(words)
+        losses.parse_loss(words)
 
 
 def crossing(ports: tuple[str, str] = ("s1-eth2", "s1-eth1"), flags: int = 16) -> Any:
@@ -311,9 +311,9 @@ def crossing(ports: tuple[str, str] = ("s1-eth2", "s1-eth1"), flags: int = 16) -
 )
 def test_a_segment_is_counted_on_its_link(segment, link, seq, t_ns):
     """What a queue dropped before the link has not crossed it."""
-    found = losses.find(crossing(), losses.asked(f"flow 0, segment {segment}, link {link}"))
+    found = losses.find(crossing(), losses.parse_loss(f"flow 0, segment {segment}, link {link}"))
     assert (found.seq, found.t_ns, found.segment) == (seq, t_ns, segment)
-    assert losses.find(crossing(), losses.asked(f"packet {seq - 1}, link {link}")) == found
+    assert losses.find(crossing(), losses.parse_loss(f"packet {seq - 1}, link {link}")) == found
 
 
 @pytest.mark.parametrize(
@@ -330,11 +330,11 @@ def test_a_segment_is_counted_on_its_link(segment, link, seq, t_ns):
 )
 def test_a_segment_that_is_not_there(words, said):
     with pytest.raises(ConfigError, match=said):
-        losses.find(crossing(), losses.asked(words))
+        losses.find(crossing(), losses.parse_loss(words))
 
 
 def test_a_segment_that_cannot_be_lost():
-    first = losses.asked("flow 0, segment 0, link h-1-s1")
+    first = losses.parse_loss("flow 0, segment 0, link h-1-s1")
     with pytest.raises(ConfigError, match="does not show what crosses"):
         losses.find(crossing(("s9-eth1", "s9-eth2")), first)
     with pytest.raises(ConfigError, match="datagram of UDP"):
@@ -347,7 +347,7 @@ def test_a_segment_that_cannot_be_lost():
 
 def test_a_lost_packet_is_not_in_the_captures():
     run = crossing()
-    lost = losses.find(run, losses.asked("flow 0, segment 1, link h-1-s1"))
+    lost = losses.find(run, losses.parse_loss("flow 0, segment 1, link h-1-s1"))
     with pytest.raises(RunError, match="is in the captures"):
         losses.require_lost(run, lost)
     losses.require_lost(run, lost.model_copy(update={"seq": 99}))
@@ -370,7 +370,7 @@ class FakeTc:
 @pytest.mark.parametrize("dropped", [0, 1, 2])
 def test_the_guest_loses_a_packet(dropped):
     run, tc = crossing(), FakeTc(dropped)
-    lost = losses.find(run, losses.asked("flow 0, segment 1, link s1-h2"))
+    lost = losses.find(run, losses.parse_loss("flow 0, segment 1, link s1-h2"))
     plan: Any = run.directory.read_plan()
     plan.hosts = ["h-1", "h2"]
     packets = LostPackets([lost], plan, tc)
@@ -392,7 +392,7 @@ def test_the_guest_loses_a_packet(dropped):
 
 
 def test_a_guest_that_does_not_say_what_it_lost():
-    lost = losses.find(crossing(), losses.asked("flow 0, segment 1, link s1-h2"))
+    lost = losses.find(crossing(), losses.parse_loss("flow 0, segment 1, link s1-h2"))
     with pytest.raises(RunError, match="does not say"):
         Lost(packets=(lost,)).require_done()
 

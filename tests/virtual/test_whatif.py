@@ -75,7 +75,10 @@ def test_keep_is_the_same_run_with_every_sort_of_queue(kind, tmp_path):
         lost = []
     # The packet behind the one that is forwarded is on its way already.
     packet = min(row for row in through if row > lost[0]) if lost else packet
-    wanted = [fates.asked(packet, "drop"), *(fates.asked(row, "forward") for row in lost[:1])]
+    wanted = [
+        fates.parse_fate(packet, "drop"),
+        *(fates.parse_fate(row, "forward") for row in lost[:1]),
+    ]
     changed = what_if(first.path, wanted, tmp_path / "changed", progress=False)
     assert changed.run.trusted
     assert captures(changed.run) != captures(first)

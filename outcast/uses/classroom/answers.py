@@ -22,24 +22,23 @@ _MOST_UNKNOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A student's answers by question, as `read` returned them; and what is wrong or missing."""
+    """A student's answers by question, as `read` returned them, and what is wrong or missing."""
 
     given: Mapping[str, Any]
     missing: tuple[str, ...]
 
 
 def blank(questions: Sequence[Question]) -> str:
-    """The text of the file with a gap for every answer."""
     lines = [
         f"# Replace each {GAP} by your answer. The comment above it names the run to read.",
     ]
     for question in questions:
         points = f"{question.points:g} point{'' if question.points == 1 else 's'}"
-        told = [*_wrapped(question.asked)]
-        told.append(f"# runs/{question.run}; {points}" if question.run else f"# {points}")
+        comment = [*_wrapped(question.asked)]
+        comment.append(f"# runs/{question.run}; {points}" if question.run else f"# {points}")
         if question.hint:
-            told += _wrapped(f"Hint: {question.hint}")
-        lines += ["", *told, *question.blank()]
+            comment += _wrapped(f"Hint: {question.hint}")
+        lines += ["", *comment, *question.blank()]
     return "\n".join(lines) + "\n"
 
 
@@ -51,8 +50,8 @@ def _wrapped(text: str) -> list[str]:
 def read_answers(folder: Path, questions: Iterable[Question]) -> Answers:
     """Reads the answers of a student's folder, each by itself.
 
-    What is wrong with one answer, as a letter that is not UTF-8, leaves the others as they are. If
-    the file cannot be read at all, `missing` says why.
+    A fault in one answer, such as a byte that is not UTF-8, does not touch the others. If the file
+    cannot be read at all, `missing` says why.
     """
     try:
         content = handed_in.read_bytes(folder / FILE, handed_in.MOST_YAML_BYTES)
@@ -87,11 +86,11 @@ def read_answers(folder: Path, questions: Iterable[Question]) -> Answers:
 
 
 _KEY = re.compile(r"""^(["']?)([A-Za-z0-9_.-]+)\1[ \t]*:(?:[ \t]|$)""", re.MULTILINE)
-"""A key at the begin of a line, where only one of the whole file can stand."""
+"""A key of the file's mapping: it begins a line."""
 
 
 def _values(content: bytes, slots: Container[str]) -> tuple[dict[Any, Any], dict[str, str]]:
-    """The values of the file by key, and why those of other questions are none.
+    """The values of the file by key, and by key what is wrong with the others.
 
     Raises ConfigError: the file cannot be read, and has no lines that begin with a question's key.
     """

@@ -30,7 +30,7 @@ class Checked:
 def check(folder: Folder) -> Checked:
     """Looks through the folder. Raises InputError if it is not a student's folder."""
     handout = folder.handout()
-    told = answers.read_answers(folder.path, handout.questions)
+    given = answers.read_answers(folder.path, handout.questions)
     missing: list[str] = []
     doubtful: list[str] = []
     for run in handout.runs:
@@ -38,11 +38,11 @@ def check(folder: Folder) -> Checked:
         absent, broken = _of_run(folder, handout, run, config)
         missing += wrong + absent
         doubtful += broken
-    return Checked((*missing, *told.missing), tuple(doubtful))
+    return Checked((*missing, *given.missing), tuple(doubtful))
 
 
 def _of_config(folder: Folder, handout: Handout, run: str) -> tuple[list[str], Experiment | None]:
-    """Says what is wrong with a run's configuration; gives the experiment, if it can be read."""
+    """What is wrong with a run's configuration, and the experiment if it can be read."""
     task = handout.runs[run]
     path = folder.config(task)
     try:
@@ -62,7 +62,6 @@ def _of_config(folder: Folder, handout: Handout, run: str) -> tuple[list[str], E
 def _of_run(
     folder: Folder, handout: Handout, run: str, config: Experiment | None
 ) -> tuple[list[str], list[str]]:
-    """Says what is missing, and why the run cannot be handed in."""
     directory = folder.run(run)
     name = f"runs/{run}"
     if not directory.path.is_dir():

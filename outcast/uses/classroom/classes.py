@@ -52,9 +52,9 @@ class _ClassFile(Part):
 
 @dataclass(frozen=True)
 class Class:
-    """A class folder of a teacher's, read as it is used.
+    """A teacher's class folder, whose files are read when they are first used.
 
-    Every reader raises ConfigError if the folder is none, or lacks the file.
+    Every reader raises ConfigError if this is not a class folder, or the file is missing.
     """
 
     path: Path
@@ -71,7 +71,6 @@ class Class:
 
     @property
     def name(self) -> str:
-        """The name of the class."""
         return self._file.name
 
     @property
@@ -81,17 +80,15 @@ class Class:
 
     @property
     def students(self) -> tuple[str, ...]:
-        """Everyone who was handed out a folder."""
+        """Everyone who was given a folder."""
         return self._file.students
 
     @cached_property
     def exercise(self) -> Exercise:
-        """The class's own copy of the exercise."""
         return load_exercise(self.path / "exercise", self._file.exercise)
 
     @cached_property
     def key(self) -> Key:
-        """The class's key."""
         path = self.path / "key"
         try:
             return Key(bytes.fromhex(path.read_text().strip()))
@@ -103,7 +100,6 @@ class Class:
             raise ConfigError(f"{path}: allowed are {2 * _KEY_BYTES} hexadecimal digits") from None
 
     def handed_out(self, student: str) -> Folder:
-        """A student's folder, as it was handed out."""
         return Folder(self.path / "handout" / student)
 
     def seed(self, student: str, purpose: str) -> int:
@@ -111,7 +107,7 @@ class Class:
         return self.key.seed(self.name, student, purpose)
 
     def issued(self, student: str) -> Identity:
-        """The student's identity with its ticket, as the key gives it again."""
+        """The student's identity, with the ticket that the key gives."""
         shared = self._file.parameters == "shared"
         return self.key.issued(self.name, student, self.exercise, self.feedback, shared=shared)
 

@@ -1,9 +1,9 @@
 """The evidence for and against one run that was handed in.
 
-The right answers come from the run that was made again here, from the exercise's own
-configuration and the student's seed. Of the student's configuration only the parts count that the
-exercise leaves free. So nothing that a student names is started or read: no program, no topology,
-no kernel module, no file.
+The right answers come from a run made here, from the exercise's own configuration and the
+student's seed. Only the parts that the exercise leaves free come from the student's configuration.
+So nothing that a student names is started or read: no program, no topology, no kernel module, no
+file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ genuine: made again from its configuration and seed, the run came out the same t
 consistent: it was made with another guest or version, so it cannot be the same to the byte.
 disagreeing: its captures and counters do not agree.
 unchecked: nothing shows what is in it, because it could not be made again here.
-other: it is a run, but not the one that the task asks of this student.
+other: it is a run, but not the one that this student has to make.
 forged: something in it was changed, or cannot come from this configuration and seed.
 missing: the run is not there.
 """
@@ -114,10 +114,7 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """The virtual engine."""
-
     def run(self, config: Experiment, target: Path) -> RunDirectory:
-        """See Runner."""
         return execute(Planned(config), target, progress=False, draw=False)
 
 
@@ -176,8 +173,8 @@ def _short(digest: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked of one student in one run; `experiment` has their parameters and seed."""
+class WantedRun:
+    """The run that one student has to make; `experiment` has their parameters and seed."""
 
     name: str
     task: RunTask
@@ -196,7 +193,7 @@ class Examined:
     experiment: Experiment | None = None
 
 
-def as_asked(run: Asked, actual: Experiment, always: frozenset[str]) -> Experiment:
+def as_wanted(run: WantedRun, actual: Experiment, always: frozenset[str]) -> Experiment:
     """The exercise's own experiment, with what a student chose.
 
     `always` names keys that are taken from the student's experiment besides those that the exercise
@@ -214,7 +211,7 @@ def as_asked(run: Asked, actual: Experiment, always: frozenset[str]) -> Experime
     return run.experiment.model_copy(update=chosen)
 
 
-def examine(folder: Folder, run: Asked, runner: Runner, scratch: Path) -> Examined:
+def examine(folder: Folder, run: WantedRun, runner: Runner, scratch: Path) -> Examined:
     """Checks one run of a submission. Of its files only hashes count, in the manifest."""
     directory = folder.run(run.name)
     if not directory.path.is_dir():
@@ -238,8 +235,8 @@ def examine(folder: Folder, run: Asked, runner: Runner, scratch: Path) -> Examin
     if wrong:
         return _ended(evidence, "other", *wrong)
     try:
-        strict = as_asked(run, run_config, frozenset())
-        as_recorded = as_asked(run, run_config, ALWAYS_FREE)
+        strict = as_wanted(run, run_config, frozenset())
+        as_recorded = as_wanted(run, run_config, ALWAYS_FREE)
         fresh = runner.run(as_recorded, scratch / "replayed")
         # Answers come from what the exercise records, so that nobody chooses what is measured.
         resolved = strict.resolved("virtual"), as_recorded.resolved("virtual")

@@ -34,7 +34,7 @@ ALWAYS_FREE = frozenset({"name", "capture", "samples", "analysis", "repetitions"
 _NEVER_FREE = ("engine", "seed", "sweep", "programs", "kernel", "guest", "trace", "topology")
 """Keys that a student never chooses.
 
-Grading repeats a student's configuration, so it must not name programs or files of the student's.
+Grading repeats a student's configuration, so it must not name the student's programs or files.
 """
 
 
@@ -136,7 +136,6 @@ class Exercise:
 
 
 def shipped() -> list[str]:
-    """The names of the exercises that come with outcast."""
     return sorted(path.parent.name for path in SHIPPED.glob("*/exercise.yaml"))
 
 
@@ -253,10 +252,10 @@ def _unsolved(exercise: Exercise) -> Iterator[tuple[tuple[str | int, ...], str]]
                 known = f"allowed are {', '.join(allowed)}{did_you_mean(name, allowed)}"
                 yield (part, name), f"is unknown; {known}"
     for question in exercise.questions:
-        told = exercise.solution.answers.get(question.key)
-        if isinstance(question, Prediction) and told and told not in question.choices:
+        answer = exercise.solution.answers.get(question.key)
+        if isinstance(question, Prediction) and answer and answer not in question.choices:
             known = ", ".join(question.choices)
-            yield ("answers", question.key), f"{told}: allowed is one of {known}"
+            yield ("answers", question.key), f"{answer}: allowed is one of {known}"
 
 
 _SEED_LINE = re.compile(r"^seed: *\{\{ *seed *\}\} *(#.*)?$", re.MULTILINE)

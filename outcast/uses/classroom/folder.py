@@ -1,6 +1,6 @@
-"""A student's folder: its paths, whose it is, and how it is made.
+"""A student's folder: its paths, its owner, and how it is made.
 
-assignment.yaml says whose it is, and only the class's key tells whether that is true.
+assignment.yaml names the student, and only the class's key can prove that this is true.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ class Key:
         return hmac.new(self.secret, json.dumps([purpose, *words]).encode(), "sha256").digest()
 
     def seed(self, class_name: str, student: str, purpose: str) -> int:
-        """A seed from 1 to 10^9."""
         return _as_seed(self._digest(f"seed {purpose}", class_name, student))
 
     def issued(
@@ -122,11 +121,10 @@ class Key:
         """The ticket of what was issued, in hexadecimal; the identity's own is not looked at."""
         parameters = sorted(identity.parameters.items())
         names = [identity.class_name, identity.student, identity.exercise]
-        told = json.dumps([*names, parameters, identity.seed, identity.feedback])
-        return self._digest("ticket", told).hex()
+        content = json.dumps([*names, parameters, identity.seed, identity.feedback])
+        return self._digest("ticket", content).hex()
 
     def is_genuine(self, identity: Identity) -> bool:
-        """Whether the ticket is that of the key."""
         return hmac.compare_digest(self.ticket(identity).encode(), identity.ticket.encode())
 
 
@@ -174,22 +172,20 @@ class Folder:
         return self.path / answers.FILE
 
     def config(self, task: RunTask) -> Path:
-        """The configuration of a run."""
         return self.path / task.config
 
     def run(self, run: str) -> RunDirectory:
-        """The directory of a run of the exercise."""
         return RunDirectory(self.path / "runs" / run)
 
     def identity(self) -> Identity:
-        """The folder's owner, as it says itself; only the class's key tells whether that is true.
+        """The folder's owner, as the folder states it; only the class's key can prove that.
 
         Raises InputError: there is no assignment.yaml, it cannot be read, or there are links.
         """
         return self._as(Identity)
 
     def handout(self) -> Handout:
-        """The exercise that the student was asked. Raises InputError as `identity` does."""
+        """The exercise that the student was given. Raises InputError as `identity` does."""
         return self._as(Handout)
 
     def _as(self, model: type[_Model]) -> _Model:
@@ -253,7 +249,6 @@ def fill(folder: Path, identity: Identity, exercise: Exercise) -> Folder:
 
 
 def _texts(identity: Identity, exercise: Exercise) -> dict[str, str]:
-    """The text of each file of a student's folder, by its name."""
     of_student = exercise.with_values(identity.values)
     configs = {task.config: of_student.text(task.config) for task in exercise.runs.values()}
     texts = {

@@ -1,7 +1,7 @@
 """Grades submissions, each in a process of its own, which is this module as a program.
 
-A submission can be made so that reading it takes for ever, or all memory, or ends the process.
-However its process ends, the others get their grades.
+A submission can be made so that reading it never ends, takes all memory, or kills the process.
+The others get their grades all the same.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ GUEST = "outcast.uses.classroom.evidence:Guest"
 GRADED = TypeAdapter(Graded)
 
 _END_DEADLINE_S = 10.0
-"""How long a process may take to remove what it made, once it was asked to end."""
+"""How long a process may take to remove its files, after the signal to end."""
 _MEMORY_BYTES = 6 << 30
-"""The address space of one grading, of which it uses a tenth. A guest has its own bound."""
+"""The address space of one grading, which uses a tenth of it. A guest has its own bound."""
 _ONCE_S = 120.0
 _RUN_S = 180.0
 """For each run that is made again; on two cores with other work one took up to 60 s."""
@@ -140,7 +140,6 @@ def grade(
 
 
 def usual_bounds(exercise: Exercise) -> Bounds:
-    """Bounds of grading one submission of an exercise."""
     repeated = {
         (name, number)
         for question in exercise.questions
@@ -186,8 +185,8 @@ def each(
 ) -> Iterator[Done]:
     """Starts this module's process for each item, and yields the ends as they come.
 
-    It gets its item as JSON on standard input and writes its result as JSON into FOLDER, which is
-    new, and is removed afterwards. When the caller ends, even by SIGKILL, so do they.
+    A process gets its item as JSON on standard input, and writes its result as JSON into a new
+    folder, which is removed afterwards. When the caller ends, even by SIGKILL, the processes end.
     """
     running: dict[int, subprocess.Popen[bytes]] = {}
     is_over = threading.Event()
@@ -265,7 +264,6 @@ def grade_one(task: Task, scratch: Path) -> Graded:
 
 
 def main() -> int:
-    """Grades one submission. Returns 0 once its grade is written."""
     interrupted_by_signals()
     folder = Path(sys.argv[1])
     try:

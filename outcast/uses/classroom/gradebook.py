@@ -26,7 +26,6 @@ def number(value: float) -> str:
 
 
 def in_short(graded: Graded) -> str:
-    """The points of every question, in one line."""
     return "; ".join(f"{marked.key} {_points(marked)}" for marked in graded.marked)
 
 
@@ -60,8 +59,8 @@ def remarks(graded: Sequence[Graded]) -> list[str]:
                 lost.setdefault(marked.comment or marked.state, []).append(marked.key)
         lines += [f"{each.place}: {', '.join(keys)}: {why}" for why, keys in lost.items()]
         # An answer that is missing is a note too, for the gradebooks.
-        told = {f"{answers.FILE}: {marked.key}: {marked.comment}" for marked in each.marked}
-        notes = [note for note in (*each.notes, *each.for_teacher) if note not in told]
+        marks = {f"{answers.FILE}: {marked.key}: {marked.comment}" for marked in each.marked}
+        notes = [note for note in (*each.notes, *each.for_teacher) if note not in marks]
         lines += [f"{each.place}: {note}" for note in notes]
     return lines
 

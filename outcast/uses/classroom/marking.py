@@ -1,8 +1,8 @@
 """Grades one submission by itself: its ticket, its runs, its answers.
 
 Runs are repeated with other seeds for questions about effects. All students of a class get the same
-seeds, which only the key tells. So a run that several of them need, above all the exercise's own,
-is made once for all.
+seeds, which only the key gives. A run that several students need, such as the exercise's own, is
+made once for all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from outcast.records import Run
 from outcast.uses.classroom import packed
 from outcast.uses.classroom.answers import Answers, read_answers
 from outcast.uses.classroom.classes import Class
-from outcast.uses.classroom.evidence import Asked, Evidence, Examined, Runner, examine
+from outcast.uses.classroom.evidence import Evidence, Examined, Runner, WantedRun, examine
 from outcast.uses.classroom.exercise import Exercise
 from outcast.uses.classroom.folder import MOST_BYTES, Folder, Identity
 from outcast.uses.classroom.question_kind import Marked, Right
@@ -45,7 +45,7 @@ class Graded:
     """A graded submission.
 
     Attributes:
-        student: whose it is; None if that cannot be told.
+        student: who handed it in; None if that is unknown.
         place: what the teacher named, a folder or a file.
         notes: why runs do not count and what is missing, in lines; the student may read them.
         for_teacher: further remarks, which students do not see.
@@ -83,11 +83,11 @@ _ORDER: tuple[Verdict, ...] = ("genuine", "consistent", "incomplete", "rejected"
 
 
 def chosen(graded: Sequence[Graded], dates_s: Sequence[float]) -> list[Graded]:
-    """The submissions; of a student's several ones all but one do not count, and say why.
+    """The submissions. If a student has several, one counts, and the others say why they do not.
 
-    That is the one with the best verdict, because a bad copy in a student's name must not harm her,
-    and of equal ones the first, because otherwise handing in many answers would pay. `dates_s` says
-    when each was handed in, in seconds since any instant.
+    The best verdict counts, because a bad copy in a student's name must not harm her. Of equal ones
+    the first counts, because otherwise handing in many answers would pay. `dates_s` has the time
+    of each submission, in seconds since any instant.
     """
     by_student: dict[str, list[int]] = defaultdict(list)
     for number, each in enumerate(graded):
@@ -126,9 +126,9 @@ class Repeated:
 
         Raises OutcastError: the run failed.
         """
-        # The measures are in the name, because another exercise may ask for others.
-        told = [experiment.dump(requested), *(measure.model_dump_json() for measure in wanted)]
-        name = hashlib.sha256("\0".join(told).encode()).hexdigest()
+        # The measures are in the name, because another exercise may need others.
+        parts = [experiment.dump(requested), *(measure.model_dump_json() for measure in wanted)]
+        name = hashlib.sha256("\0".join(parts).encode()).hexdigest()
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{name}.json"
         with open(self.folder / f"{name}.lock", "w") as lock:
@@ -193,9 +193,9 @@ def opened(place: Path, scratch: Path, exercise: Exercise) -> Folder:
 
 
 def _inner(place: Path) -> Path:
-    """The one thing in a folder that is no submission itself."""
+    """The submission inside a folder, as the downloads of Moodle have it."""
     if place.is_dir() and not (place / "assignment.yaml").exists():
-        # Names that begin with a dot or two underscores are of the system that zipped it.
+        # macOS adds files such as .DS_Store and __MACOSX to a zip file.
         inner = [path for path in place.iterdir() if not path.name.startswith((".", "__"))]
         if len(inner) == 1 and not inner[0].is_symlink():
             only = inner[0]
@@ -206,12 +206,12 @@ def _inner(place: Path) -> Path:
 
 def require_issued(class_: Class, identity: Identity) -> None:
     """Raises InputError if the class has not issued this to a student."""
-    for what, told, here in (
+    for what, stated, here in (
         ("class", identity.class_name, class_.name),
         ("exercise", identity.exercise, class_.exercise.name),
     ):
-        if told != here:
-            raise InputError(f"assignment.yaml: {what}: belongs to {told}; allowed is {here}")
+        if stated != here:
+            raise InputError(f"assignment.yaml: {what}: belongs to {stated}; allowed is {here}")
     if not class_.key.is_genuine(identity):
         raise InputError(
             f"assignment.yaml: ticket: this was not issued to {identity.student}; the file was "
@@ -256,7 +256,7 @@ class _Submission:
 
     def _examined(self, name: str) -> Examined:
         task = self.exercise.runs[name]
-        run = Asked(name, task, self.exercise.expected(name, self.identity.seed))
+        run = WantedRun(name, task, self.exercise.expected(name, self.identity.seed))
         scratch = self.scratch / name
         scratch.mkdir()
         return examine(self.folder, run, self.runner, scratch)

@@ -21,7 +21,7 @@ Span = tuple[float, float]
 """A range with its ends, or an interval."""
 
 Right = tuple[float | str | Span, ...]
-"""All right answers of a question; several if the question does not tell them apart.
+"""All right answers of a question, because a question can have several.
 
 Numbers for `number`, names of choices for `choice`, ranges for `packets`. For `effect` it is the
 interval of the effect's size.
@@ -128,10 +128,10 @@ class QuestionKind(Part, abc.ABC):
         return value is None or (isinstance(value, str) and (GAP in value or not value.strip()))
 
     def right_answers(self, run: Run | None) -> Right | None:
-        """All right answers from the run that it names, analysed by us; empty if it has none.
+        """All right answers from the run that it names, analysed here; empty if the run has none.
 
-        None if the question has no right answer, or needs a run that is not there. Not asked of an
-        effect or a prediction, which runs and seeds decide.
+        None if the question has no right answer, or needs a run that is not there. Runs and seeds
+        decide an effect or a prediction instead.
 
         Raises InputError: the question's query does not fit the run's tables.
         """
@@ -142,15 +142,15 @@ class QuestionKind(Part, abc.ABC):
         try:
             return self.right_from(self.answer.rows(run))
         except (InputError, ValueError) as error:
-            told = str(error).removeprefix(f"{run.directory.path}: ")
-            raise InputError(f"{run.directory.path}: {self.key}: {told}") from None
+            why = str(error).removeprefix(f"{run.directory.path}: ")
+            raise InputError(f"{run.directory.path}: {self.key}: {why}") from None
 
     def right_from(self, rows: list[tuple[Any, ...]]) -> Right:
         """The right answers from the rows of a query. Raises ValueError if they are no answers."""
         raise ValueError(f"a question of the kind {self.kind} has no query")
 
     def require_sound(self) -> None:
-        """Raises ValueError if the keys contradict each other. Not asked of a student's copy."""
+        """Raises ValueError if the keys contradict each other. A student's copy is not checked."""
 
     def handed_out(self) -> dict[str, Any]:
         """The question as a student gets it, without the answer and all that leads to it."""

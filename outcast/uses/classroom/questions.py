@@ -344,7 +344,7 @@ class Effect(QuestionKind):
     def interval(self, ours: Sequence[float], theirs: Sequence[float]) -> Interval:
         """The effect's size with its 95 % interval, from pairs of runs with equal seeds.
 
-        Without bounds if a run has no value, because a remedy that stops all traffic is none.
+        It has no bounds if a run has no value: a remedy that stops all traffic does not help.
         """
         pairs = list(zip(ours, theirs, strict=True))
         least = 0.0 if self.is_ratio else -math.inf
@@ -360,18 +360,18 @@ class Effect(QuestionKind):
         return ((low, math.inf if interval.high is None else interval.high),)
 
     def mark(self, answer: Any, right: Right | None) -> Marked:
-        """`right` is the interval from `right_of`; `answer` is not looked at."""
+        """`right` is the interval from `right_of`; `answer` is ignored."""
         if not right or not isinstance(right[0], tuple):
             return self.missing("no run to repeat")
         low, high = right[0]
         what = "quotient" if self.is_ratio else "difference"
-        told = f"over {self.seeds} seeds the {what} lies between {self._text(low)} and "
-        told += self._text(high)
+        found = f"over {self.seeds} seeds the {what} lies between {self._text(low)} and "
+        found += self._text(high)
         if self.below is not None:
-            comment = f"{told}; asked is below {self._text(self.below)}"
+            comment = f"{found}; wanted is below {self._text(self.below)}"
             return self.judged(high < self.below, comment)
         above = self.above or 0.0
-        return self.judged(low > above, f"{told}; asked is above {self._text(above)}")
+        return self.judged(low > above, f"{found}; wanted is above {self._text(above)}")
 
     def _text(self, value: float) -> str:
         """A value of the measure as people read it, with its unit."""

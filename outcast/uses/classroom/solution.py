@@ -62,10 +62,10 @@ def _answers_text(exercise: Exercise, runs: Mapping[str, Run]) -> str:
         f"# The solution. {answers.FILE} of a student has the questions in it.",
     ]
     for question in exercise.questions:
-        told = _answer(exercise, question, runs)
-        if told is not None:
+        answer = _answer(exercise, question, runs)
+        if answer is not None:
             lines.append(
-                yaml.safe_dump({question.key: told}, allow_unicode=True, width=96).rstrip()
+                yaml.safe_dump({question.key: answer}, allow_unicode=True, width=96).rstrip()
             )
         elif question.HAS_SLOT:
             lines.append(f"# {question.key}: there is no model answer")

@@ -45,7 +45,6 @@ class OrderClaim(_Claim):
 
     @property
     def at(self) -> str:
-        """The point whose measure is the greater one."""
         return self.greater
 
     @property

@@ -27,7 +27,7 @@ from outcast.uses.papers.state import MadeBy
 def is_at_floor(run: Run, measure: Measure) -> bool:
     """Whether a side of a ratio got a segment at most, and so counts as if one had arrived.
 
-    Such a value says that the ratio is at least, or at most, so much. It is no measured size.
+    Such a value is a bound of the ratio, not a measured size.
     """
     if isinstance(run, ModelRun) or not measures.MEASURES[measure.kind].has_floor:
         return False
@@ -165,7 +165,6 @@ def _point(
 
 
 def folder_of(folder: Path, name: str, noise: str | None) -> Path:
-    """The folder of a recipe's result: `ID`, or `ID/noise/PROFILE`."""
     return folder / name if noise is None else folder / name / NOISE / noise
 
 
@@ -209,7 +208,6 @@ def missing_runs(made: Result) -> list[FailureRecord]:
 
 
 def _burst(recipe: Recipe, good: Mapping[str, Sequence[Run]]) -> BurstRecord | None:
-    """The burst ratio at the main claim's point."""
     label, _ = recipe.claims[0].points[0]
     chosen = [run for run in good[label] if not isinstance(run, ModelRun)]
     if not chosen or not chosen[0].summary.classes:

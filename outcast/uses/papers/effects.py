@@ -1,6 +1,6 @@
-"""Makes a run again with other fates of its packets, each with another, and compares.
+"""Makes a run again once for each of several other fates of its packets, and compares.
 
-A point with `fates` asks for it. Each of its runs keeps its captures until that is done. What came
+A point with `fates` requests it. Each of its runs keeps its captures until that is done. What came
 of the fates is a table beside the runs, and measures take their numbers from it.
 """
 
@@ -22,11 +22,11 @@ from outcast.records import Interventions, Run, write_table
 from outcast.sweep.store import reduce
 from outcast.uses.papers.recipe import Fates
 from outcast.uses.whatif import compare, fates, futures
-from outcast.uses.whatif.fates import Asked
+from outcast.uses.whatif.fates import WantedFate
 
 FOLDER = "fates"
 WITHIN_MS = (5, 20, 100)
-"""Over so long a time after a blackout's first drop its effects are measured."""
+"""The times after a blackout's first drop over which its effects are measured."""
 STARVED_SHARE = 0.5
 """A flow with less than that of the mean is starved, as an outcome calls it."""
 TIMEOUT_WITHIN_NS = 20_000_000
@@ -65,14 +65,13 @@ class Other:
 
     name: str
     group: int
-    wanted: tuple[Asked, ...] = ()
+    wanted: tuple[WantedFate, ...] = ()
     blackout: Blackout | None = None
     undone: int | None = None
     is_last: bool = False
 
 
 def table_of(store: SweepDirectory, name: str, requested: Fates) -> Path:
-    """The file with the table of a run."""
     digest = hashlib.sha256(requested.model_dump_json().encode()).hexdigest()[:8]
     return store.path / FOLDER / f"{name}-{digest}.parquet"
 
@@ -111,7 +110,6 @@ def make(store: SweepDirectory, name: str, requested: Fates, jobs: int) -> None:
 
 
 def drop_captures(store: SweepDirectory, name: str) -> None:
-    """Removes the captures of a run whose tables are all there."""
     directory = store.run(name)
     if directory.captures.exists():
         reduce(directory, "drop")
@@ -126,7 +124,7 @@ def _others(run: Run, requested: Fates) -> Iterator[Other]:
         for number, (row, verdict) in enumerate(_drawn(run, requested.each, draw)):
             other = "drop" if verdict == "forwarded" else "forward"
             fate = "keep" if requested.kind == "keep" else other
-            yield Other(f"{fate}-{row}", number, (fates.asked(row, fate),))
+            yield Other(f"{fate}-{row}", number, (fates.parse_fate(row, fate),))
     else:
         for number, blackout in enumerate(blackouts(run, requested, draw)):
             yield from _of_blackout(number, blackout, requested)
@@ -134,10 +132,10 @@ def _others(run: Run, requested: Fates) -> Iterator[Other]:
 
 def _of_blackout(number: int, blackout: Blackout, requested: Fates) -> Iterator[Other]:
     if requested.kind == "nudge":
-        held = (fates.asked(blackout.next_packet, NUDGE),)
+        held = (fates.parse_fate(blackout.next_packet, NUDGE),)
         yield Other(f"b{number}-nudge", number, held, blackout)
         return
-    every = [fates.asked(row, "forward") for row in blackout.drops]
+    every = [fates.parse_fate(row, "forward") for row in blackout.drops]
     yield Other(f"b{number}-all", number, tuple(every), blackout)
     for place, intervention in enumerate(every):
         is_last = place == len(every) - 1
@@ -206,7 +204,7 @@ def _blackout(run: Run, data: pl.DataFrame, chain: Mapping[str, Any]) -> Blackou
 
 
 def _pauses(data: pl.DataFrame, flow: int, from_ns: int, least_ns: int) -> bool:
-    """Whether no packet of a flow comes in for so long, soon after an instant."""
+    """Whether a flow's packets stop coming in for `least_ns`, soon after an instant."""
     times = data.filter(
         pl.col("flow") == flow,
         pl.col("t_in").is_between(from_ns, from_ns + TIMEOUT_WITHIN_NS + least_ns),

@@ -35,7 +35,6 @@ _BADGES = {
 
 
 def interval_text(mean: float | None, low: float | None, high: float | None) -> str:
-    """A mean with its 95 % interval."""
     if mean is None:
         return "-"
     if low is None or high is None:
@@ -81,7 +80,6 @@ def made_text(result: Result) -> str:
 
 
 def seeds_text(result: Result) -> str:
-    """The number of runs and the range of their seeds."""
     runs = sum(len(point.seeds) for point in result.points)
     seeds = sorted({seed for point in result.points for seed in point.seeds})
     span = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0]) if seeds else "none"
@@ -130,12 +128,10 @@ def write_index(folder: Path, all_rows: Sequence[Row]) -> Path:
 
 
 def full_name(result: Result) -> str:
-    """A row's name: its figure, and the profile if one was requested."""
     return result.id if result.profile is None else f"{result.id}, {result.profile}"
 
 
 def anchor(result: Result) -> str:
-    """The name of a row's section in links."""
     return result.id if result.profile is None else f"{result.id}-{result.profile}"
 
 
@@ -220,7 +216,6 @@ def _claims(row: Row) -> Table:
 
 
 def _points(result: Result) -> Table:
-    """Every seed's values."""
     cells = []
     for point in result.points:
         settings = ", ".join(f"{key}={as_text(value)}" for key, value in point.set.items())

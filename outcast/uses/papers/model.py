@@ -20,7 +20,7 @@ from outcast.records import Run
 
 MSS_BYTES = 1448
 OVERHEAD_BYTES = 40 + 12 + 18 + 8 + 12
-"""A packet adds so much to its payload on the wire: 40 bytes of TCP and IP, 12 of the timestamp
+"""Bytes that a packet adds to its payload on the wire: 40 bytes of TCP and IP, 12 of the timestamp
 option, 18 of Ethernet with its checksum, 8 of preamble, and 12 of gap (0.096 us at 1 Gbps)."""
 
 

@@ -1,4 +1,4 @@
-"""The measures of other fates and of the computed model, which runs of no other use have."""
+"""The measures of other fates, and of the computed model."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def _of_model(name: str) -> kinds.Kind:
 
 
 kinds.MEASURES.update(
-    # After so many of the fates a packet of another flow has another fate too.
+    # The share of fates after which a packet of another flow has another fate too.
     fates_that_spread=_of_effects("spread"),
     # The mean share of a run's packets that have another fate, or are in one of the runs alone.
     fates_changed=_of_effects("changed"),
-    # After so many of the fates other flows get less than half of the mean.
+    # The share of fates after which other flows get less than half of the mean.
     fates_that_starve_others=_of_effects("other_starved"),
-    # After so many of the fates it is the other side of the ratio that gets less.
+    # The share of fates after which the other side of the ratio gets less.
     fates_that_swap_sides=_of_effects("other_side"),
     # All drops of a blackout are undone.
     undone_together_bps=_gain(pl.col("undone").is_null()),

@@ -154,7 +154,6 @@ class Recipe(Part):
 
     @property
     def every_point(self) -> tuple[Point, ...]:
-        """The source's points, and the controls."""
         return (*self.points, *self.controls)
 
     @property

@@ -35,8 +35,6 @@ FILE = "result.json"
 
 
 class ClaimRecord(handed_in.Record):
-    """A claim, the measured value, and the verdict."""
-
     text: str
     rule: str = Field(description="what has to hold, in words")
     mean: float | None
@@ -63,8 +61,6 @@ class ClaimRecord(handed_in.Record):
 
 
 class PointRecord(handed_in.Record):
-    """A point and its runs."""
-
     label: str
     config: str | None
     set: dict[str, object]
@@ -95,8 +91,6 @@ class FailureRecord(handed_in.Record):
 
 
 class BurstRecord(handed_in.Record):
-    """The burst ratio of the flows with the fewest hops at the main claim's point."""
-
     hops: int
     mean: float | None
     low: float | None
@@ -104,8 +98,6 @@ class BurstRecord(handed_in.Record):
 
 
 class Result(handed_in.Record):
-    """The content of result.json."""
-
     id: str
     title: str
     source: str
@@ -158,7 +150,6 @@ def _at_floor(points: Sequence[PointRecord], claim: Claim) -> str:
 
 
 def _judge(recipe: Recipe, points: Sequence[PointRecord], claim: Claim) -> Judged:
-    """The verdict on a claim."""
 
     def by_point(measure: Measure, *, paired: bool) -> dict[str, list[float]]:
         nothing: dict[str, list[float]] = {point.label: [] for point in recipe.every_point}
@@ -238,7 +229,6 @@ def words_of(recipe: Recipe) -> dict[str, str]:
 def claim_record(
     judged: Judged, stationary: tuple[int, int] | None, starved: int | None
 ) -> ClaimRecord:
-    """A judged claim, as result.json has it."""
     interval = judged.measured
     return ClaimRecord(
         text=judged.claim.text,
@@ -371,5 +361,4 @@ def read_result(folder: Path) -> Result:
 
 
 def write_result(folder: Path, result: Result) -> None:
-    """Writes result.json, whole or not at all."""
     write_text(folder / FILE, result.model_dump_json(indent=1) + "\n")

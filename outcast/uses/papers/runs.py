@@ -143,7 +143,7 @@ class Needed:
 def needed(
     runs: Sequence[PlannedRun], store: SweepDirectory, note: Callable[[str], None]
 ) -> Needed:
-    """Looks which runs are finished. `note` is told of what is set aside; see `take_stock`.
+    """Looks which runs are finished. `note` gets a line for each run set aside; see `take_stock`.
 
     A machine may be able to make some of them only, in real time: its kernel may lack the qdisc of
     a control. `note` gets the others.

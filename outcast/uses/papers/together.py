@@ -43,7 +43,6 @@ class Row:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict on the recipe."""
         return overall([claim.verdict for claim in self.claims])
 
     @property
@@ -159,7 +158,6 @@ def _judged(record: ClaimRecord, p: float) -> ShownClaim:
 
 
 def control_text(rows: Sequence[Row]) -> str:
-    """Says what a page has of chance, with its numbers."""
     judged = [row for row in rows if any(claim.p is not None for claim in row.claims)]
     if not judged:
         return "No claim has a p, so no verdict is corrected for chance."

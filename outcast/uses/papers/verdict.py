@@ -274,12 +274,12 @@ def _against_control(
             return replace(judged, verdict=Verdict.VACUOUS, note=note)
         return replace(judged, p=max(judged.p or 0.0, p), note=note)
     p = _p_beyond(claim, here, there, logarithmic)
-    told = p <= 1 - statistics.LEVEL
-    note = "" if told else f"not told to be beyond its control, {control.value:.3g}"
+    is_beyond = p <= 1 - statistics.LEVEL
+    note = "" if is_beyond else f"not told to be beyond its control, {control.value:.3g}"
     if verdict is Verdict.REPRODUCED:
-        shown = verdict if told else Verdict.INCONCLUSIVE
+        shown = verdict if is_beyond else Verdict.INCONCLUSIVE
         return replace(judged, verdict=shown, p=max(judged.p or 0.0, p), note=note)
-    if told:
+    if is_beyond:
         return replace(judged, verdict=Verdict.OTHER_SIZE, p=max(judged.p or 0.0, p), note=note)
     return replace(judged, verdict=Verdict.CONTRADICTED, note=note)
 

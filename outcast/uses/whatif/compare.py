@@ -10,7 +10,7 @@ from outcast.errors import RunError, UntrustedError
 from outcast.records import Explanation, Interventions, LostPacket, PacketFate, Run, causes
 from outcast.uses.whatif import elsewhere
 from outcast.uses.whatif.compared import Compared, ComparedFlows, OtherFate, WhatIf
-from outcast.uses.whatif.words import told
+from outcast.uses.whatif.words import change_lines
 from outcast.view import main_ratio
 
 NAMED = 10
@@ -40,7 +40,9 @@ def blast(factual: Run, counterfactual: Run) -> pl.DataFrame:
     """
     first = _packets(factual)
     second = _with_first_ports(_packets(counterfactual), first)
-    missing = _asked_away(counterfactual, first).join(second, on=[*_SEGMENT, "ip_id"], how="anti")
+    missing = _removed_on_request(counterfactual, first).join(
+        second, on=[*_SEGMENT, "ip_id"], how="anti"
+    )
     if missing.height:
         missing = missing.with_columns(verdict=pl.lit("lost"))
         second = pl.concat([missing, second]).sort("t_in", maintain_order=True)
@@ -118,8 +120,8 @@ def _is(packet: LostPacket | PacketFate) -> pl.Expr:
     return is_src & ports & (pl.col("ip_id") == packet.ip_id)
 
 
-def _asked_away(run: Run, before: pl.DataFrame) -> pl.DataFrame:
-    """Those packets of the run before that this run was to lose or drop, at whatever port."""
+def _removed_on_request(run: Run, before: pl.DataFrame) -> pl.DataFrame:
+    """The packets of the run before that this run had to lose or drop, at any port."""
     changes = run.directory.read_manifest().interventions or Interventions(of="")
     away: list[LostPacket | PacketFate] = [*changes.lost]
     away += [fate for fate in changes.fates if fate.fate == "drop" and fate.ip_id]
@@ -213,7 +215,7 @@ def of(
     named = other.head(NAMED).rename({"t": "t_in_ns"}).select(*OtherFate.model_fields)
     return WhatIf(
         of=changed.of,
-        changes=[*told(changed)],
+        changes=[*change_lines(changed)],
         parts_ns=None if first is None else first.since_start_ns,
         parts=_parts(explanation, _causes(factual, counterfactual)),
         flows=[
@@ -242,7 +244,7 @@ def _parts(explanation: Explanation | None, causes: Iterator[str]) -> list[str]:
     if explanation is None:
         return [*causes]
     first = explanation.first
-    # That the manifests differ is no news here.
+    # The manifests of the two runs always differ.
     equal = explanation.lines()[0].removesuffix(", although:")
     return [equal] if first is None else [*first.lines(), *causes]
 
@@ -343,7 +345,6 @@ def _of_interval(run: Run, flows: pl.DataFrame, factual: Run) -> pl.DataFrame:
 def compared(
     tables: tuple[pl.DataFrame, pl.DataFrame], named: dict[str, list[int]]
 ) -> list[ComparedFlows]:
-    """Each of these groups of flows, by its name."""
     return [_of_flows(name, flows, tables) for name, flows in named.items()]
 
 

@@ -14,8 +14,6 @@ _TimeNs = Annotated[int, Field(ge=-MOST_SPAN_NS, le=MOST_SPAN_NS)]
 
 
 class Compared(handed_in.Record):
-    """One quantity in both runs."""
-
     factual: float | None
     counterfactual: float | None
     difference: float | None = Field(
@@ -48,7 +46,7 @@ class ComparedFlows(handed_in.Record):
 
 
 class OtherFate(handed_in.Record):
-    """A packet that has another fate in the other run. None stands for: was not seen there."""
+    """A packet that has another fate in the other run; None if that run does not have it."""
 
     flow: int
     seq: int

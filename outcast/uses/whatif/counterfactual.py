@@ -28,7 +28,7 @@ from outcast.records import Run as Record
 from outcast.units import MOST_SPAN_NS
 from outcast.uses.whatif import compare, fates, futures, losses
 from outcast.uses.whatif.compared import WhatIf, read_whatif
-from outcast.uses.whatif.fates import Asked
+from outcast.uses.whatif.fates import WantedFate
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _frame(compared: Sequence[object]) -> pl.DataFrame:
 
 def what_if(
     source: str | os.PathLike[str],
-    wanted: Sequence[Asked],
+    wanted: Sequence[WantedFate],
     directory: str | os.PathLike[str] | None = None,
     *,
     allow_programs: bool = False,
@@ -141,7 +141,7 @@ def of_run(
     """See `outcast.Run.whatif`."""
     return what_if(
         run.path,
-        fates.asked_each(packet, fate, port),
+        fates.parse_fates(packet, fate, port),
         directory,
         lose=[lose] if isinstance(lose, str) else lose,
         allow_programs=allow_programs,
@@ -150,14 +150,18 @@ def of_run(
 
 
 def _changes(
-    factual: Record, named: str, wanted: Sequence[Asked], lose: Sequence[str], noise: str | None
+    factual: Record,
+    named: str,
+    wanted: Sequence[WantedFate],
+    lose: Sequence[str],
+    noise: str | None,
 ) -> tuple[Interventions, list[PacketFate], int]:
     """What is changed, the fates of this run's own packets, and up to when the runs are equal."""
     manifest = factual.directory.read_manifest()
     boot_ns = manifest.traffic.guest_ns
-    requested_losses = [losses.asked(words) for words in lose]
+    requested_losses = [losses.parse_loss(words) for words in lose]
     if noise is not None:
-        changes = futures.asked(factual, named, [*wanted, *requested_losses], noise, boot_ns)
+        changes = futures.single(factual, named, [*wanted, *requested_losses], noise, boot_ns)
         assert changes.noise is not None
         return changes, [], changes.noise.t_ns
     changes, own = fates.interventions(factual, named, wanted, boot_ns, requested_losses)
@@ -209,7 +213,6 @@ def _compare(
 
 
 def write(factual: Record, run: Record, explanation: Explanation) -> None:
-    """Writes whatif.json and its tables into the folder of the run with the intervention."""
     with factual.reading(), run.reading():
         packets, numbers = compare.blast(factual, run), compare.flow_numbers(factual, run)
         if explanation.equal and packets["other"].any():

@@ -195,7 +195,7 @@ def _changes(
     own: dict[str, PacketFate] = {}
     named = factual.directory.path.name
     for packet in packets:
-        wanted = fates.asked(packet, fate)
+        wanted = fates.parse_fate(packet, fate)
         name = f"{wanted.fate}-{wanted.delay_ns}ns-{packet}"
         if name in changes:
             raise ConfigError(f"packet {packet} is named twice")
@@ -204,7 +204,6 @@ def _changes(
 
 
 def _row(factual: Record, made: Record, changed: PacketFate) -> dict[str, object]:
-    """What differs in a run in which one packet has another fate."""
     compare.require_fates(made, [changed])
     numbers = compare.flow_numbers(factual, made)
     record = compare.of(factual, made, None, compare.blast(factual, made), numbers)

@@ -59,7 +59,6 @@ def _goodput(run: Run, axes: Axes) -> None:
 
 
 def _spread(run: Run, axes: Axes) -> None:
-    """How many packets have had another fate by then."""
     changed = run.table("blast").filter("other")
     both = changed.filter(pl.col("factual").is_not_null() & pl.col("counterfactual").is_not_null())
     for frame, label, style in ((changed, "all", "-"), (both, "sent in both runs", ":")):

@@ -28,7 +28,7 @@ from outcast.records import (
 )
 from outcast.units import format_time, parse_time_ns
 from outcast.uses.whatif import elsewhere, losses
-from outcast.uses.whatif.losses import AskedLoss
+from outcast.uses.whatif.losses import WantedLoss
 
 FATES = get_args(Fate)
 ALLOWED = "allowed are keep, forward, drop, mark and delay=TIME, as delay=5us"
@@ -43,7 +43,7 @@ _PACKET = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WantedFate:
     """A fate that somebody asks for, of the packet in a row of packets.parquet.
 
     `port` is the captured port at whose queue it happens; None is that of the packet's row. Errors
@@ -57,7 +57,7 @@ class Asked:
     where: str = ""
 
 
-def asked(packet: int, words: str, port: str | None = None, where: str = "") -> Asked:
+def parse_fate(packet: int, words: str, port: str | None = None, where: str = "") -> WantedFate:
     """Reads a fate as `drop` or `delay=5us`. Raises ConfigError."""
     where = where or f"--packet {packet} --fate {words}"
     _require_kinds(packet, words, where)
@@ -70,7 +70,7 @@ def asked(packet: int, words: str, port: str | None = None, where: str = "") -> 
         raise ConfigError(f"{where}: {error}") from None
     if has_time and not 0 < delay_ns <= LONGEST_DELAY_NS:
         raise ConfigError(f"{where}: allowed is a delay of up to {format_time(LONGEST_DELAY_NS)}")
-    return Asked(int(packet), cast(Fate, name), delay_ns, port, where)
+    return WantedFate(int(packet), cast(Fate, name), delay_ns, port, where)
 
 
 def _require_kinds(packet: Any, words: Any, where: str) -> None:
@@ -84,9 +84,9 @@ def _each(given: Any) -> list[Any]:
     return [given] if is_one else [*given]
 
 
-def asked_each(
+def parse_fates(
     packet: int | Sequence[int] | None, words: str | Sequence[str], port: str | None
-) -> list[Asked]:
+) -> list[WantedFate]:
     """Reads a fate for all of some packets, or one for each. Raises ConfigError."""
     if packet is None:
         return []
@@ -100,10 +100,10 @@ def asked_each(
         raise ConfigError(
             f"{len(packets)} packets and {len(every)} fates; allowed is one fate for each packet"
         )
-    return [asked(*each, port) for each in zip(packets, every, strict=True)]
+    return [parse_fate(*each, port) for each in zip(packets, every, strict=True)]
 
 
-def read(file: Path) -> list[Asked]:
+def read(file: Path) -> list[WantedFate]:
     """Reads a CSV file with the columns port, packet and fate.
 
     Raises:
@@ -131,7 +131,7 @@ def read(file: Path) -> list[Asked]:
             continue
         if len(row) != len(_COLUMNS) or not _PACKET.fullmatch(row[1].strip()):
             raise ConfigError(f"{where}: allowed is a line as s1-eth1,17,drop")
-        found.append(asked(int(row[1]), row[2], row[0].strip(), where))
+        found.append(parse_fate(int(row[1]), row[2], row[0].strip(), where))
     if not found:
         raise ConfigError(f"{file}: names no packets")
     return found
@@ -140,9 +140,9 @@ def read(file: Path) -> list[Asked]:
 def interventions(
     run: Run,
     named: str,
-    wanted: Sequence[Asked],
+    wanted: Sequence[WantedFate],
     boot_ns: int,
-    wanted_losses: Sequence[AskedLoss] = (),
+    wanted_losses: Sequence[WantedLoss] = (),
 ) -> tuple[Interventions, list[PacketFate]]:
     """The changes of a run: its own interventions, and those that are wanted now.
 
@@ -190,7 +190,7 @@ def interventions(
     return changes, [*new.values()]
 
 
-def _fate(run: Run, packets: pl.DataFrame, wanted_fate: Asked, boot_ns: int) -> PacketFate:
+def _fate(run: Run, packets: pl.DataFrame, wanted_fate: WantedFate, boot_ns: int) -> PacketFate:
     where = wanted_fate.where
     known = [record.egress for record in run.manifest.bottlenecks]
     captured = [
@@ -234,7 +234,7 @@ def _fate(run: Run, packets: pl.DataFrame, wanted_fate: Asked, boot_ns: int) -> 
     )
 
 
-def _require_possible(run: Run, wanted_fate: Asked, row: dict[str, Any]) -> None:
+def _require_possible(run: Run, wanted_fate: WantedFate, row: dict[str, Any]) -> None:
     """Raises ConfigError if the queue or the flow of a packet cannot give it this fate."""
     if wanted_fate.fate == "drop" and row["verdict"] == "dropped":
         raise ConfigError(
@@ -267,11 +267,11 @@ def _require_possible(run: Run, wanted_fate: Asked, row: dict[str, Any]) -> None
             )
 
 
-def _require_steady(run: Run, wanted_fate: Asked, egress: str) -> None:
+def _require_steady(run: Run, wanted_fate: WantedFate, egress: str) -> None:
     """Raises ConfigError if an event changes the delay of a port's link, or lets it fail.
 
     A link that fails empties the port's qdiscs, and they lose count of a packet that is held. Where
-    the delay changes, captures do not tell which packets wait with it.
+    the delay changes, captures do not show which packets wait with it.
     """
     node, neighbour = run.directory.read_plan().ends[egress]
     for number, event in enumerate(run.experiment.events):

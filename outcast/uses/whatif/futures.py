@@ -109,7 +109,7 @@ def interventions(earlier: Interventions | None, named: str, noise: NoiseFrom) -
     return Interventions(of=named, fates=before.fates, lost=before.lost, noise=noise)
 
 
-def asked(
+def single(
     run: Run, named: str, wanted: Sequence[object], words: str, boot_ns: int
 ) -> Interventions:
     """A single future of a run. Raises ConfigError or InputError."""
@@ -137,7 +137,7 @@ def require_random(experiment: Experiment, named: str) -> None:
 
 
 def _drawn(experiment: Experiment) -> Iterator[object]:
-    """Whatever is drawn at random during a run; what is not there is false."""
+    """Whether each source of chance draws during the run."""
     links, noise = experiment.links, experiment.noise
     every = (links, *links.overrides, *(own for _, own in links.layers.given()))
     for link in (*every, *experiment.events):

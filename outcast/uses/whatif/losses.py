@@ -19,7 +19,7 @@ _WORDS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class AskedLoss:
+class WantedLoss:
     """A loss that somebody asks for. Errors begin with `where`.
 
     Attributes:
@@ -35,17 +35,17 @@ class AskedLoss:
     where: str
 
 
-def asked(words: str) -> AskedLoss:
+def parse_loss(words: str) -> WantedLoss:
     """Reads a loss as `flow 0, segment 17, link a-b`, or by a packet. Raises ConfigError."""
     where = f"--lose {words!a}"
     match = _WORDS.fullmatch(words.strip())
     if match is None:
         raise ConfigError(f"{where}: {ALLOWED}")
     packet = None if match[1] is None else int(match[1])
-    return AskedLoss(packet, int(match[2] or 0), int(match[3] or 0), match[4], where)
+    return WantedLoss(packet, int(match[2] or 0), int(match[3] or 0), match[4], where)
 
 
-def find(run: Run, wanted: AskedLoss) -> LostPacket:
+def find(run: Run, wanted: WantedLoss) -> LostPacket:
     """The packet of a run that is to be lost.
 
     Captures have to show which segments cross the link: of the port that they leave by, or of the
@@ -98,7 +98,7 @@ def find(run: Run, wanted: AskedLoss) -> LostPacket:
     )
 
 
-def _of_packet(run: Run, plan: Plan, wanted: AskedLoss, packet: int) -> AskedLoss:
+def _of_packet(run: Run, plan: Plan, wanted: WantedLoss, packet: int) -> WantedLoss:
     """The same loss by its flow and segment. Raises ConfigError as `find`."""
     packets = run.table("packets", whole=True)
     if packet >= packets.height:
@@ -115,7 +115,7 @@ def _of_packet(run: Run, plan: Plan, wanted: AskedLoss, packet: int) -> AskedLos
     return replace(wanted, segment=numbers.item())
 
 
-def _ends(plan: Plan, wanted: AskedLoss) -> tuple[str, str]:
+def _ends(plan: Plan, wanted: WantedLoss) -> tuple[str, str]:
     """The two nodes of `a-b`, whose names may have dashes too."""
     places = [place for place, letter in enumerate(wanted.link) if letter == "-"]
     pairs = [(wanted.link[:place], wanted.link[place + 1 :]) for place in places]
@@ -128,7 +128,7 @@ def _ends(plan: Plan, wanted: AskedLoss) -> tuple[str, str]:
     )
 
 
-def _crossing(run: Run, wanted: AskedLoss, leaves: str, comes: str) -> pl.DataFrame:
+def _crossing(run: Run, wanted: WantedLoss, leaves: str, comes: str) -> pl.DataFrame:
     """A flow's data segments on a link in the order in which a capture saw them, with `t`."""
     with run.reading():
         packets = run.table("packets", whole=True)

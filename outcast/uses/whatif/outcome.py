@@ -100,7 +100,7 @@ class Outcome:
         return self.known(run) is True
 
     def known(self, run: Run) -> bool | None:
-        """The same; None where it is not known."""
+        """As `of`; None if it is unknown."""
         with run.reading():
             flows = run.table("flows")
         return _holds(self._tree, run, flows)
@@ -189,7 +189,7 @@ def _flow_or_group(argument: ast.expr) -> str | int | None:
 
 
 def _holds(tree: ast.expr, run: Run, flows: pl.DataFrame) -> bool | None:
-    """Whether it is so; None where that is not known."""
+    """Whether it holds; None if that is unknown."""
     if isinstance(tree, ast.BoolOp):
         parts = [_holds(part, run, flows) for part in tree.values]
         return _all(parts) if isinstance(tree.op, ast.And) else _not(_all(map(_not, parts)))

@@ -23,7 +23,7 @@ def section(run: Run) -> str:
         "decision": decision,
     }
     if changes is not None:
-        made["changed"] = [*terminal.told(changes)]
+        made["changed"] = [*terminal.change_lines(changes)]
     if changes is not None and record is not None:
         flows = record.flows[: MOST_ROWS["show"]]
         made["compared"] = (_table("Groups", record.groups), _table("Flows", flows))

@@ -60,13 +60,13 @@ def command(
     from outcast.uses.whatif import words as view
 
     cli.end_as_interrupted()
-    wanted = fates.asked_each(packets, words, port)
+    wanted = fates.parse_fates(packets, words, port)
     wanted += [] if file is None else fates.read(file)
     how: dict[str, Any] = {"allow_programs": allow_programs, "noise": noise, "lose": lose}
     made = whatif.what_if(source, wanted, output, progress=True, **how)
     record, changes = made.record, made.run.directory.read_manifest().interventions
     assert changes is not None
-    cli.echo_lines((*view.told(changes), *record.parts))
+    cli.echo_lines((*view.change_lines(changes), *record.parts))
     console = cli.console()
     console.print(view.table(record.groups, "group"))
     console.print(view.table(record.flows, "flow"))

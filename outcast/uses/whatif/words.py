@@ -14,7 +14,7 @@ from outcast.view import MOST_ROWS, format_ratio, forms
 _Form = Callable[[float], str]
 
 
-def told(changes: Interventions) -> Iterator[str]:
+def change_lines(changes: Interventions) -> Iterator[str]:
     """What was changed, a line for each packet and for the seed of noise."""
     for fate in changes.fates:
         queued = "" if fate.queued_ns is None else f", at its queue {fate.queued_ns / 1e6:.6f} ms"
@@ -30,7 +30,7 @@ def told(changes: Interventions) -> Iterator[str]:
 
 
 def draw_words(seed: int) -> str:
-    """That chance is in every number of two runs of one seed."""
+    """A reminder that two runs of one seed are a single draw."""
     return (
         f"both runs are one draw of seed {seed}; only runs of other seeds tell how much the effect "
         "of such a change differs"
@@ -61,7 +61,6 @@ def first_lines(record: WhatIf) -> Iterator[str]:
 
 
 def table(compared: list[ComparedFlows], what: str) -> Table:
-    """Goodput, drops and timeouts in both runs; time of completion where flows complete."""
     rows = compared[: MOST_ROWS["show"]]
     completes = any(flows.completion_ns.factual is not None for flows in rows)
     names = ["goodput", "drops", "timeouts", *(["completion"] if completes else [])]
@@ -110,7 +109,6 @@ HEADS = ("noise anew from", "futures", "with the outcome", "probability, 95 %")
 
 
 def rows(decision: Decision) -> Iterator[tuple[str, ...]]:
-    """A row for each instant: how many futures had the outcome, and the probability."""
     for instant in decision.instants:
         yield (
             f"{instant.t_ns / 1e6:g} ms",
@@ -121,7 +119,6 @@ def rows(decision: Decision) -> Iterator[tuple[str, ...]]:
 
 
 def decision_table(decision: Decision) -> Table:
-    """The rows for the terminal."""
     made = forms.table(*HEADS, left=(), wrapped=None)
     for row in rows(decision):
         made.add_row(*row)

@@ -72,10 +72,10 @@ def _drops_counted(run: Run, drops: pl.DataFrame, whole: bool, time: str = "t_ns
     """For each drop whether it counts: a packet of the table as there, any other by its time."""
     rows = run.scan("packets", whole=True).select(IN_INTERVAL).with_row_index("packet").collect()
     packet = pl.col("packet").cast(rows.schema["packet"])
-    told = drops.select(packet, by_time=_lies_in(run, whole, time)).join(
+    known = drops.select(packet, by_time=_lies_in(run, whole, time)).join(
         rows, on="packet", how="left", maintain_order="left"
     )
-    return told.select(
+    return known.select(
         pl.col("by_time") if whole else pl.coalesce(IN_INTERVAL, "by_time")
     ).to_series()
 
@@ -117,9 +117,9 @@ def _counters(run: Run, events: TcpEvents) -> list[list[str]]:
 
 
 def _drops(run: Run, drops: pl.DataFrame, counts: pl.Series, recorded: Set[str]) -> list[list[str]]:
-    """Rows of places and reasons, with the packets that the events and the counters tell.
+    """Rows of places and reasons, with the packets that events and counters show.
 
-    Of drops that do not count, only the whole run's events are told, which counters count too.
+    Drops outside the interval are only in the whole run's column, as counters count them too.
     """
     parted = not counts.all()
     rows = [["place", "queue", "reason", "dropped"]]
@@ -129,7 +129,7 @@ def _drops(run: Run, drops: pl.DataFrame, counts: pl.Series, recorded: Set[str])
         row[:4]: row[4] for row in reason_table(drops.filter(counts)).select(*keys, "events").rows()
     }
     words = Words.of(run)
-    # Counters are of all drops, so they say nothing of events that tell of some.
+    # Counters count all drops, so they cannot be compared with events of some.
     links = run.counters.links if {"kfree_skb", "qdisc_drop"} <= recorded else ()
     for row in reason_table(drops, links, words.links).iter_rows(named=True):
         drop = words.put(row["place"], row["qdisc"], row["reason"], row["where"])

@@ -21,7 +21,6 @@ class _Part(NamedTuple):
     amount: pl.Expr = pl.len()
 
     def by_host(self, events: TcpEvents) -> dict[str, int]:
-        """The sum of each host."""
         chosen = events[self.event].filter(*self.conditions)
         return dict(chosen.group_by("host").agg(self.amount).iter_rows())
 

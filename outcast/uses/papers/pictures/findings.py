@@ -34,7 +34,7 @@ from outcast.view.palette import class_colours
 Values = npt.NDArray[np.float64]
 CHAIN_TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
 PARTS = 20
-"""Into so many equal parts `shares_over_time` cuts a run."""
+"""The number of equal parts into which `shares_over_time` cuts a run."""
 
 
 def by_place(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:

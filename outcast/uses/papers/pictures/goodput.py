@@ -83,13 +83,13 @@ def figure3(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
 
 
 MOST_FLOWS = 6
-"""If there are more flows of one class than this, their curves are told apart by sender."""
+"""If there are more flows of one class than this, each sender has its own colour."""
 
 
 def _kinds_of_flows(run: Run) -> tuple[dict[int, str], dict[str, str], set[str]]:
     """The label of each flow, the labels' colours, and the labels whose curves are wider.
 
-    Flows are told apart by class. Where all are of one class, by sender if they are many.
+    Colours are of classes. If all flows are of one class and they are many, colours are of senders.
     """
     flows = run.manifest.flows
     if len(run.hops) > 1:

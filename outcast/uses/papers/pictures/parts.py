@@ -19,7 +19,6 @@ Size = tuple[float, float]
 
 
 def panels(recipe: Recipe, runs: Runs) -> list[Point]:
-    """The points that the recipe's picture shows and that have runs."""
     named = recipe.picture.panels or [point.label for point in recipe.points]
     return [point for point in recipe.points if point.label in named and runs.get(point.label)]
 
@@ -39,7 +38,6 @@ def grid(
 
 
 def hops_of(run: Run) -> list[int]:
-    """The hop counts of a run's classes."""
     return sorted(int(hops) for hops in run.summary.classes)
 
 
@@ -59,7 +57,6 @@ def in_mbps(measure: Measure) -> float:
 
 
 def label_of(hops: int) -> str:
-    """The sources' name of a class."""
     return f"{hops}-hop"
 
 
@@ -74,7 +71,6 @@ def interval(runs: Sequence[Run], measure: Measure) -> Interval:
 
 
 def measure_of(recipe: Recipe) -> Measure:
-    """The picture's measure, or else the main claim's."""
     return recipe.picture.measure or recipe.claims[0].measure
 
 
