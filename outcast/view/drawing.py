@@ -109,7 +109,6 @@ class Drawing:
 
 
 def _draw(directory: RunDirectory) -> dict[str, object]:
-    """Waits for a line on standard input, draws, and returns the names of the files."""
     # The processes of the pool share these imports, which have no threads. polars has some, and a
     # lock of another thread stays locked in a copy of the process (fork(2)).
     import matplotlib.backends.backend_agg

@@ -54,7 +54,6 @@ def _upright(places: _F64) -> _F64:
 
 
 def _apart(places: _F64, widths: _F64) -> _F64:
-    """Moves labels that overlap apart, along the direction in which they overlap least."""
     need_x = (widths[:, None] + widths[None]) / 2
     for _ in range(_ROUNDS):
         offset = places[:, None] - places[None]

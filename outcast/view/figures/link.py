@@ -30,7 +30,6 @@ def link_over_time(run: Run) -> Figure | None:
 
 
 def _has_rate(record: BottleneckRecord) -> bool:
-    """Whether the link's rate is known, and so its utilisation."""
     return record.queue.kind != UNKNOWN or record.queue.rate_bps is not None
 
 
@@ -60,7 +59,6 @@ def _link(run: Run, record: BottleneckRecord, figure: SubFigure) -> None:
 
 
 def _rate(run: Run, record: BottleneckRecord, axes: Axes) -> None:
-    """Draws the link's rate at the right, if it changed."""
     rate = run.link_rate(record)
     if rate is None or rate.is_constant:
         return

@@ -165,7 +165,6 @@ def busiest(names: Sequence[str], counts: Mapping[str, int]) -> list[str]:
 
 
 def lane_inches(lanes: int) -> float:
-    """The further height of a panel with many lanes."""
     return 0.15 * max(0, lanes - 6)
 
 
@@ -207,7 +206,6 @@ MOST_NAMED_EVENTS = 12
 
 
 def _panels_of_all(figure: Figure, duration_s: float) -> list[Axes]:
-    """The panels that show the whole duration in seconds."""
     by_place: dict[object, Axes] = {}
     for axes in figure.axes:
         low, high = axes.get_xlim()
@@ -268,7 +266,6 @@ def set_amounts(axes: Axes, amounts: Sequence[float], labels: Sequence[str]) -> 
 
 
 def shown_groups(run: Run) -> list[FlowsOfGroup]:
-    """The groups that a figure has space for: the first ones, and the marked one."""
     first = list(run.groups[:MOST_GROUPS])
     if run.marked is not None and all(group.label != run.marked for group in first):
         first[-1] = next(group for group in run.groups if group.label == run.marked)

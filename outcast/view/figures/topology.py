@@ -35,7 +35,7 @@ _LAYER_HEIGHT = {layer: float(height) for height, layer in enumerate(("host", *L
 
 
 def to_dot(plan: Plan) -> str:
-    """Returns the topology in Graphviz's dot language, with flows and own settings at the links."""
+    """The topology in the dot language of Graphviz, with flows and own settings at the links."""
     used, own = flows_on_links(plan), link_words.own(plan.links)
     lines = [f'graph "{plan.bottleneck.egress}" {{', "  node [shape=box];"]
     for host in plan.hosts:
@@ -54,12 +54,12 @@ def to_dot(plan: Plan) -> str:
 
 
 def flows_on_links(plan: Plan) -> Counter[frozenset[str]]:
-    """Returns how many flows cross each link. The key is the set of the link's two ends."""
+    """The number of flows over each link, by the set of its two ends."""
     return Counter(frozenset(link) for flow in plan.flows for link in pairwise(flow.path))
 
 
 def positions(plan: Plan, boxes: Mapping[str, list[str]] | None = None) -> dict[str, Point]:
-    """Returns the place of every node.
+    """The place of every node.
 
     In a network of layers, a switch is above the middle of the nodes linked below it. Any other
     network is placed by outcast/view/figures/free_layout.py.
@@ -121,7 +121,7 @@ def _free_positions(plan: Plan, boxes: Mapping[str, list[str]]) -> dict[str, Poi
 
 
 def _boxes(plan: Plan) -> dict[str, list[str]]:
-    """Returns the boxes in the hosts' row with their hosts; of many, those alike share a box."""
+    """The boxes in the row of hosts, with their hosts; many similar hosts share a box."""
     if len(plan.hosts) <= _MOST_HOSTS:
         return {host: [host] for host in plan.hosts}
     senders, receivers = _ends(plan)
@@ -193,7 +193,6 @@ def _picture(plan: Plan, title: str, group_by: GroupKind | None) -> Figure:
 def _draw_links(
     axes: Axes, plan: Plan, lines: Mapping[frozenset[str], tuple[Point, Point]], thin: float
 ) -> None:
-    """Draws unused links thin, links in use by their flows, and the bottleneck above them."""
     from matplotlib.collections import LineCollection
 
     used = flows_on_links(plan)
@@ -223,7 +222,6 @@ def _draw_nodes(
     placed: Mapping[str, Point],
     rotation: int,
 ) -> None:
-    """Draws every node with its name: senders blue, receivers orange."""
     labels = [(name, name, "square") for name in plan.switches]
     labels += [(name, name, "circle") for name in plan.routers]
     labels += [(label, hosts[0], "round") for label, hosts in boxes.items()]
@@ -244,7 +242,7 @@ def _write_settings(
     own: Mapping[frozenset[str], str],
     lines: Mapping[frozenset[str], tuple[Point, Point]],
 ) -> None:
-    """Writes what some links have of their own beside them; the bottleneck's label has its own."""
+    """Writes the own settings of links beside them; the bottleneck's label has its settings."""
     layered = is_layered(plan)
     bottleneck = frozenset(plan.ends[plan.bottleneck.egress])
     others = [ends for ends in own if ends != bottleneck]
@@ -271,6 +269,5 @@ def _flows(plan: Plan, group_by: GroupKind | None) -> str:
 
 
 def draw(plan: Plan, file: Path, title: str, group_by: GroupKind | None = None) -> None:
-    """Draws the topology into a PNG file."""
     with files.writing(file) as stream:
         picture(plan, title, group_by).savefig(stream, dpi=110, format="png")

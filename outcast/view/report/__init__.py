@@ -60,7 +60,6 @@ def make(
 
 
 def network(run: Run) -> Picture | None:
-    """Returns the drawing of the run's plan; None if the folder has no plan.json."""
     from outcast.view.figures.style import as_svg
     from outcast.view.figures.topology import picture
 

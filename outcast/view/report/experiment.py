@@ -74,7 +74,6 @@ def _built(run: Run, manifest: Manifest) -> str:
 
 
 def _groups(flows: Sequence[FlowRecord]) -> list[str]:
-    """Flows by name, path length and congestion control, with their receivers."""
     receivers: dict[tuple[str | None, int | None, str], list[str]] = {}
     names = list(dict.fromkeys(flow.name for flow in flows))
     for flow in flows:
@@ -100,7 +99,6 @@ def _port(run: Run, record: BottleneckRecord) -> str:
 
 
 def _program(manifest: Manifest, program: ProgramRecord) -> str:
-    """A program, with its number of flows."""
     what = f"the server {program.name} at {program.host}"
     if not program.server:
         times = counted(len(program.executions), "time")

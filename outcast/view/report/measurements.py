@@ -110,7 +110,6 @@ def _noise(run: Run) -> Table | None:
 
 
 def _phase(run: Run) -> Table | None:
-    """The clocks of arrivals; None where nothing contends for places."""
     found = [contests_by_port(run, record) for record in run.manifest.bottlenecks]
     rows = []
     for port, seen in (pair for those in found if ports_shown(those) for pair in those.items()):
@@ -139,7 +138,6 @@ def sockets(run: Run) -> Table:
 
 
 def round_trips(run: Run) -> Table:
-    """The round trips between the bottleneck and the receivers, by group."""
     summary = run.summary
     at_s = (pl.col("t") - run.manifest.traffic.t_start_ns) / 1e9
     group = pl.col("flow").replace_strict(run.group_of, default=None, return_dtype=pl.String)

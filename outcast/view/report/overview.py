@@ -31,7 +31,6 @@ COVERED = {
 
 
 def values(run: Run) -> dict[str, object]:
-    """The values of report.html for every run."""
     summary = run.summary
     covered = "all of the captures" if run.captured is not None else COVERED[summary.interval]
     fair_bps = run.fair_bps
@@ -54,7 +53,6 @@ def values(run: Run) -> dict[str, object]:
 
 
 def _main_numbers(run: Run) -> list[tuple[str, str]]:
-    """The run's main numbers; without flows those of a workload, program or probe."""
     summary = run.summary
     drops = ("drops", f"{sum(part.dropped for part in summary.drops.values()):,}")
     if run.manifest.flows:
@@ -151,7 +149,6 @@ def _meanings(run: Run) -> dict[str, str]:
 
 
 def settings(run: Run) -> dict[str, object]:
-    """A run's settings, as requested and as read back from the kernel."""
     manifest = run.directory.read_manifest()
 
     def listed(caption: str, values: dict[str, Any]) -> Table | None:

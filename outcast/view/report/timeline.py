@@ -164,7 +164,6 @@ def _columns(
     outputs: list[str],
     first_ns: int,
 ) -> Columns:
-    """The columns of packets; the arrays have an element for each packet."""
     t_in = packets["t_in"].to_numpy()
     t_out, last = packets["t_out"].fill_null(-1).to_numpy(), np.iinfo(np.int64).max
     seq = packets["seq"].to_numpy().astype(np.int64)

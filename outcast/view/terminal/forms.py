@@ -78,7 +78,6 @@ def csv_line(values: Iterable[Any]) -> str:
 
 
 def frame(table: pl.DataFrame, form: str) -> Iterator[str]:
-    """The rows of a table as `csv`, or as `json` objects, a line each."""
     if form == "csv":
         yield from table.write_csv().splitlines()
     else:

@@ -27,7 +27,6 @@ MOST_FLOWS = 8
 
 
 def parts(found: Found) -> Iterator[Table | str]:
-    """All that is shown of a join: tables, and lines of text."""
     joined = found.joined
     yield _inputs(joined, found.chains)
     yield ""
@@ -58,7 +57,6 @@ def parts(found: Found) -> Iterator[Table | str]:
 
 
 def _sum(what: str, whole: int, parts: Mapping[str, int]) -> str:
-    """A count as the sum of its parts, without those that are 0."""
     terms = [f"{name} {count:,}" for name, count in parts.items() if count]
     return f"{what} {whole:,}" + (f" = {' + '.join(terms)}" if terms else "")
 
@@ -178,7 +176,6 @@ def read(path: Path, interface: str | None) -> PortCapture:
 
 
 def lines(flows: Sequence[SeenFlow], form: str) -> Iterator[str]:
-    """Flows as lines of text; `form` is table, csv or json."""
     if form == "table":
         yield from _table(flows)
         return

@@ -198,7 +198,6 @@ def _require_fields(source: Source, fields: Sequence[str]) -> None:
 
 
 def _remarks(source: Source) -> list[str]:
-    """A remark for each queue that also drops packets after queueing them."""
     if source.run is None:
         return []
     return [
@@ -399,7 +398,6 @@ def _csv(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Itera
 
 
 def _json(rows: Iterable[_Row], fields: Sequence[str], with_queue: bool) -> Iterator[str]:
-    """One array with a line for each packet."""
     yield "["
     before: str | None = None
     for row in rows:

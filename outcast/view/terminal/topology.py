@@ -139,7 +139,6 @@ def _programs(plan: Plan) -> list[str]:
 
 
 def _queues(experiment: Experiment, plan: Plan) -> list[list[str]]:
-    """The captured ports, with what feeds them and their queues, and limits in packets and time."""
     lines: list[str] = []
     captured = [("bottleneck", plan.bottleneck), *(("measures too", port) for port in plan.others)]
     for name, port in captured:
@@ -151,7 +150,6 @@ def _queues(experiment: Experiment, plan: Plan) -> list[list[str]]:
 
 
 def _routers(plan: Plan, labels: Mapping[str, str]) -> list[str]:
-    """Every router's ports with their addresses and subnets, and its routes by gateways."""
     lines = []
     for router in plan.routers:
         lines.append(f"{router}{labels.get(router, '')}")
@@ -164,7 +162,6 @@ def _routers(plan: Plan, labels: Mapping[str, str]) -> list[str]:
 
 
 def _noise(experiment: Experiment) -> str:
-    """The profile and its parts."""
     noise = experiment.noise
     latency_ns = noise.switch_latency_ns
     parts = {
@@ -180,7 +177,6 @@ def _noise(experiment: Experiment) -> str:
 
 
 def _workloads(experiment: Experiment, plan: Plan) -> list[str]:
-    """Every workload with its settings, without defaults, and with the number of its flows."""
     flows = Counter(flow.workload for flow in plan.generated)
     lines = []
     for number, workload in enumerate(experiment.workloads):
@@ -196,7 +192,6 @@ def _workloads(experiment: Experiment, plan: Plan) -> list[str]:
 
 
 def _probes(plan: Plan) -> list[str]:
-    """Every probe's path, size and code point, and its round trip without queues."""
     lines = []
     for probe in plan.probes:
         there = plan.path(probe.src, probe.dst, probe.headers)
@@ -211,7 +206,6 @@ def _probes(plan: Plan) -> list[str]:
 
 
 def _loads(plan: Plan) -> list[str]:
-    """The offered load of each port over its rate, the greatest first."""
     if plan.per_packet:
         return []
     offered = [(bps, hop, plan.links[hop].rate_bps) for hop, bps in offered_bps(plan).items()]
@@ -243,7 +237,6 @@ def _groups(experiment: Experiment, plan: Plan) -> list[str]:
 
 
 def _round_trips(plan: Plan, flows: Collection[int]) -> str:
-    """The round trip of a full frame without queues, or the least and the greatest."""
     found = sorted(
         plan.base_rtt_ns(flow.path, flow.return_path) / 1e6
         for flow in plan.flows
