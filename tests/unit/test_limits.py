@@ -107,7 +107,7 @@ def test_of_multipath_tcp_it_is_not_told_which_buffer_limits():
     (line,) = limit_warnings(limited)
     assert line.startswith(
         "flow 0, limited for 96% of the time by the receiver's window or its own send buffer "
-        "(transport.receive_buffer, transport.send_buffer; the kernel does not tell which"
+        "(transport.receive_buffer, transport.send_buffer; of Multipath TCP the kernel does"
     )
     assert idle_warnings("s1-eth1", 0.2, False, limited, None, None, {}) == []
 

@@ -207,7 +207,6 @@ def summed_up(
     )
 
 
-_MOST_NAMED = 3
 _NO_VALUES: I64 = np.empty(0, np.int64)
 
 
@@ -398,13 +397,8 @@ def unfinished_warnings(analysis: Analysis) -> list[str]:
         f"flow {record.name or record.flow} had sent {sent:,} of {record.size_bytes:,} bytes"
         for record, sent in _unfinished(analysis)
     ]
-    if not parts:
-        return []
-    more = f", and {len(parts) - _MOST_NAMED} more were not done" * (len(parts) > _MOST_NAMED)
-    return [
-        f"{', '.join(parts[:_MOST_NAMED])}{more} when the duration ended; what does not end has no "
-        "completion time"
-    ]
+    ended = "when the duration ended; what does not end has no completion time"
+    return [f"{some_of(parts, 3)} {ended}"] if parts else []
 
 
 def _unfinished(analysis: Analysis) -> list[tuple[FlowRecord, int]]:

@@ -1,9 +1,9 @@
 """What the senders' kernels counted: timeouts, windows, and what kept each flow from sending more.
 
-A Linux sender counts for how long it had data under way, and for how much of that the receiver's
+A Linux sender counts the time with data under way, and the part of it in which the receiver's
 window held it back (tcp_chrono_start in net/ipv4/tcp_output.c; tcpi_busy_time, tcpi_rwnd_limited
-and tcpi_sndbuf_limited of linux/tcp.h). The rest of its time it had nothing to send. For how long
-its own buffer did comes from samples too, because the kernel's clock of that has only a part of it.
+and tcpi_sndbuf_limited of linux/tcp.h). The rest of the time it had nothing to send. The time in
+which its own buffer held it back comes from samples too, because the kernel's clock misses a part.
 Waits for timeouts come from the packets.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.run_analysis import Analysis, Interval
+from outcast.errors import some_of
 from outcast.experiment.queues import WITH_CLASSES
 from outcast.records.counters import HostCounters
 from outcast.records.flows import FlowRecord, QueueRecord
@@ -126,16 +127,15 @@ MOST_SLOW = 1.02
 LEAST_SAMPLES = 10
 """With fewer there is no correlation, and only a lower bound of a send buffer's share."""
 _PRESSURE = "TcpExtTCPMemoryPressures"
-_MOST_NAMED = 3
 _KEYS = {
     "receiver": "the receiver's window (transport.receive_buffer)",
     "send_buffer": "its own send buffer (transport.send_buffer)",
     "pacing": "its pacing rate (transport.pacing_rate)",
     "application": "its application, which had nothing to send",
 }
-_UNTOLD = (
+_EITHER = (
     "the receiver's window or its own send buffer (transport.receive_buffer, "
-    "transport.send_buffer; the kernel does not tell which of the two limits Multipath TCP)"
+    "transport.send_buffer; of Multipath TCP the kernel does not show which)"
 )
 
 
@@ -186,14 +186,14 @@ def limits(
 def _steps(samples: pl.DataFrame, size_bytes: int | None) -> pl.DataFrame:
     """By how much clocks grew from each sample of a flow to the next; `us` is the time between.
 
-    `buffer_us` is how long the send buffer held the flow back, of which the kernel's own clock has
-    a part: it starts where a write finds the buffer full and all of it sent, counts whole jiffies,
-    and ends once a third is free again. A program that always has data leaves nothing unsent only
-    where the buffer holds no more. So the buffer limits where less than a segment is unsent,
-    although both windows have room; and within a round trip of that, while a refill goes out. A
-    flow of `size_bytes` has no more data once it has sent them all.
+    `buffer_us` is how long the send buffer held the flow back. The kernel's own clock has a part of
+    it: it starts where a write finds the buffer full and all of it sent, counts whole jiffies, and
+    ends once a third is free again. A program that always has data leaves nothing unsent only where
+    the buffer is full. So the buffer limits where less than a segment is unsent although both
+    windows are open, and within a round trip of that, while a refill goes out. A flow of
+    `size_bytes` has no more data once it has sent them all.
 
-    `paced_us` is how long a rate that was set for pacing held it back: both windows have room, and
+    `paced_us` is how long a rate that was set for pacing held it back: both windows are open, and
     something is unsent. Such a rate is the flow's highest, and less than the congestion window
     would give. TCP's own rates are higher than that, and BBR's change.
     """
@@ -226,7 +226,7 @@ def _steps(samples: pl.DataFrame, size_bytes: int | None) -> pl.DataFrame:
 
 
 def _share(is_so: pl.Expr) -> pl.Expr:
-    """For how much of the time since the sample before something was so."""
+    """The share of the time since the previous sample in which it was so."""
     now = is_so.fill_null(value=False).cast(pl.Float64)
     return (now + now.shift()) / 2
 
@@ -235,16 +235,16 @@ def limit_warnings(limited: Mapping[str, LimitSummary]) -> list[str]:
     """A line on each cause that limits bulk flows for much of their time, besides the network."""
     lines = []
     causes = {cause: {f: getattr(p, cause) or 0 for f, p in limited.items()} for cause in _KEYS}
-    causes[_UNTOLD] = {flow: part.untold for flow, part in limited.items()}
+    causes[_EITHER] = {flow: part.untold for flow, part in limited.items()}
     for cause, shares in causes.items():
         named = [flow for flow, share in shares.items() if share > MOST_ELSEWHERE]
         if named:
             most = max(named, key=lambda flow: shares[flow])
-            those = f"flow {most}" if len(named) == 1 else f"{len(named)} flows, most flow {most}"
+            which = f"flow {most}" if len(named) == 1 else f"{len(named)} flows, most flow {most}"
             bound = "at least " if cause == "send_buffer" and limited[most].at_least else ""
             lines.append(
-                f"{those}, limited for {bound}{shares[most]:.0%} of the time by "
-                f"{_KEYS.get(cause, _UNTOLD)}; then "
+                f"{which}, limited for {bound}{shares[most]:.0%} of the time by "
+                f"{_KEYS.get(cause, _EITHER)}; then "
                 "congestion control did not decide how much was under way"
             )
     return lines
@@ -253,14 +253,12 @@ def limit_warnings(limited: Mapping[str, LimitSummary]) -> list[str]:
 def memory_warnings(hosts: Mapping[str, HostCounters]) -> list[str]:
     """A line if TCP ran out of memory (tcp_mem in tcp(7)), which all hosts of a kernel share."""
     found = [host for host, record in hosts.items() if record.within(_PRESSURE)]
-    if not found:
-        return []
-    more = " and more" if len(found) > _MOST_NAMED else ""
-    return [
-        f"TCP lacked memory at {', '.join(found[:_MOST_NAMED])}{more}, so the kernel cut windows"
-        ", also of other hosts, which share it; smaller buffers (transport.send_buffer, "
-        "transport.receive_buffer) avoid it"
-    ]
+    line = (
+        f"TCP lacked memory at {some_of(found, 3)}, so the kernel cut windows, also of other "
+        "hosts, which share it; smaller buffers (transport.send_buffer, transport.receive_buffer) "
+        "avoid it"
+    )
+    return [line] if found else []
 
 
 def slow_warnings(egress: str, queue: QueueRecord, noises: Mapping[str, NoiseSummary]) -> list[str]:

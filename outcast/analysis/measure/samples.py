@@ -1,8 +1,8 @@
 """The samples of emulation.kernel.sampling as tables: senders' sockets and queues over time.
 
-A socket's message is struct inet_diag_msg with attributes (linux/inet_diag.h), one of which is
-struct tcp_info (linux/tcp.h). Newer kernels only append to that struct. So a field that a kernel
-does not have is missing at its end, and null in the table.
+A socket's message is struct inet_diag_msg with attributes (linux/inet_diag.h), among them struct
+tcp_info (linux/tcp.h). Newer kernels only append to that struct. A field that a kernel lacks is
+null in the table.
 """
 
 from __future__ import annotations
@@ -81,10 +81,9 @@ _OF_QUEUES = (
 def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl.DataFrame:
     """One row per sample of a flow's sending socket, in the order of time.
 
-    Returns:
-        `t` (ns after the traffic's start), `flow`, `host`, `sport`, and the kernel's numbers, with
-        `cwnd`, `ssthresh`, `unacked`, `retransmits` and `delivered` in segments. `ssthresh` is null
-        until it is set, a rate where it has no limit. docs/analysis.md has every column.
+    `t` is in ns after the traffic's start; `cwnd`, `ssthresh`, `unacked`, `retransmits` and
+    `delivered` are in segments. `ssthresh` is null until it is set, a rate where it has no limit.
+    docs/analysis.md has every column.
 
     Raises InputError if the file cannot be read.
     """
@@ -123,7 +122,7 @@ def socket_table(path: Path, flows: Sequence[FlowRecord], t_start_ns: int) -> pl
 
 
 def _fields(infos: Sequence[bytes]) -> dict[str, pl.Series]:
-    """The fields of these structs; null if one of them is too short."""
+    """The fields of these structs; null where the shortest struct lacks them."""
     table = np.frombuffer(b"".join(i[:_INFO_BYTES].ljust(_INFO_BYTES, b"\0") for i in infos), _INFO)
     size = min(map(len, infos), default=_INFO_BYTES)
     return {
@@ -144,13 +143,10 @@ def _dctcp_alpha(raw: bytes | None) -> float | None:
 def port_table(path: Path, t_start_ns: int) -> pl.DataFrame:
     """One row per sample of a port's queue, in the order of time.
 
-    Returns:
-        `t` (ns after the traffic's start), `port`, and the columns of
-        `outcast.records.queue_statistics`: what is queued at that time, and how many packets were
-        dropped, marked and sent since the queue was made.
+    `t` is in ns after the traffic's start. The columns of `outcast.records.queue_statistics` have
+    what is queued, and the packets dropped, marked and sent since the queue was made.
 
-    Raises InputError if the file cannot be read, or if a sample is cut off, lacks a counter or
-    is of another kind of queue.
+    Raises InputError if the file or a sample in it cannot be read.
     """
     file = read_samples(path)
     samples: dict[tuple[int, int], list[bytes]] = defaultdict(list)
