@@ -40,8 +40,8 @@ FEW = 3
 def require_comparable(directory: RunDirectory, where: str) -> None:
     """Requires that a run can be made again here, and compared packet by packet with that run.
 
-    Raises InputError, which begins with `where`. A run that another kernel or root made differs
-    everywhere, not only in what was changed.
+    Raises InputError, which begins with `where`: also if another kernel or root made the run,
+    because then it would differ everywhere.
     """
     manifest = directory.read_manifest()
     require_virtual(where, manifest.engine)
@@ -248,7 +248,7 @@ def opened(source: Path, *, sweeps: bool = False) -> Iterator[RunDirectory]:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A temporary folder, which `outcast clean` removes if we are killed."""
+    """A temporary folder, which `outcast clean` removes if this process is killed."""
     entry = ledger.begin()
     folder = Path(tempfile.mkdtemp(prefix="outcast-replay-"))
     try:
@@ -260,9 +260,9 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def other_guest(manifest: Manifest) -> str:
-    """Says what of the guest here differs from the guest that made a run; empty if nothing does.
+    """What differs between the guest here and the guest of a run, in words; empty if nothing does.
 
-    A kernel or a root that is not here yet is no difference, because a run makes them first.
+    A kernel or a root that is missing here is no difference, because a run makes them first.
     """
     sha256 = str(manifest.kernel.get("sha256"))
     kernel, root = kernels.of_sha256(sha256) or kernels.find(), roots.find()

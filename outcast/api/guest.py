@@ -15,10 +15,10 @@ from outcast.plan.model import Planned
 
 
 def provide(planned: Planned, progress: bool | None = None) -> None:
-    """Makes the virtual engine's kernel and root if the experiment can use them and they lack.
+    """Makes the virtual engine's kernel and root if they are missing and the experiment uses them.
 
-    Before that, the experiment is planned, because a wrong one should not be refused after
-    minutes. A root that the run uses is compared with the list of its files.
+    The experiment is planned first, so that a wrong one is not refused after minutes. A root that
+    the run uses is compared with the list of its files.
 
     Raises:
         ConfigError: the experiment cannot be planned.

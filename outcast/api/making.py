@@ -102,7 +102,7 @@ def absolute_search_paths() -> Iterator[None]:
 
 
 def pool_of(jobs: int | None, scheduler: str | None) -> Pool:
-    """The pool of a Dask scheduler's workers, or of processes here; None is one a core.
+    """The pool of a Dask scheduler's workers, or of `jobs` processes here; None is one a core.
 
     Raises as `outcast.sweep.dask_pool.connect`.
     """
@@ -157,8 +157,8 @@ def exec_in(
         command: the program and its arguments; `{h1}` is the address of host h1.
         host: where it runs; None is the topology's first host.
         deadline_s: how long the command may take, by the engine's clock.
-        on_output: is given what the command writes, as it comes; then the result has none of it.
-        progress: whether to say that the kernel is built first, or why the realtime engine runs.
+        on_output: gets the command's output as it comes. The result then has none of it.
+        progress: whether to say that the guest is made first, or why the realtime engine runs.
 
     Raises:
         ConfigError: the network cannot be built, or has no such host.

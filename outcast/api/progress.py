@@ -1,4 +1,4 @@
-"""Progress of a run, a sweep or a kernel's build, and who gets it."""
+"""Progress of runs and sweeps, on standard error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def is_shown(progress: bool | None) -> bool:
-    """Returns what was requested; None asks for progress on a terminal and in a notebook only."""
+    """Whether progress is shown; None shows it on a terminal and in a notebook."""
     if progress is not None:
         return progress
     console = PlainConsole(stderr=True)
@@ -28,7 +28,7 @@ def is_shown(progress: bool | None) -> bool:
 
 @contextmanager
 def of_run(progress: bool | None) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Gives a function that takes a run's events."""
+    """A function that takes a run's events."""
     if not is_shown(progress):
         yield lambda event: None
         return
@@ -39,7 +39,7 @@ def of_run(progress: bool | None) -> Iterator[Callable[[Mapping[str, Any]], None
 def without_line(
     on_event: Callable[[Mapping[str, Any]], None], then: Callable[[RunDirectory], None]
 ) -> Callable[[RunDirectory], None]:
-    """`then`, during which a display of events takes its moving line away."""
+    """`then`, during which a display of events has no moving line."""
 
     def call(directory: RunDirectory) -> None:
         with on_event.silent() if isinstance(on_event, Progress) else nullcontext():
@@ -50,7 +50,6 @@ def without_line(
 
 @contextmanager
 def of_sweep(progress: bool | None) -> Iterator[Observer]:
-    """Gives an observer of a sweep."""
     display = SweepDisplay(PlainConsole(stderr=True, quiet=not is_shown(progress)))
     with display.bar:
         yield display
@@ -58,7 +57,7 @@ def of_sweep(progress: bool | None) -> Iterator[Observer]:
 
 @contextmanager
 def of_count(progress: bool | None, what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Gives what to call after each piece of work, which `what` names."""
+    """A function to call after each of `total` pieces of work."""
     console = PlainConsole(stderr=True)
     done = count(1)
     if is_shown(progress) and console.is_jupyter:
@@ -96,11 +95,9 @@ class SweepDisplay:
         self._task = self.bar.add_task("starting", total=None)
 
     def note(self, text: str) -> None:
-        """See Observer."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def update(self, progress: SweepProgress, places: int) -> None:
-        """See Observer."""
         done = progress.finished_before + progress.finished
         text = describe(progress, progress.eta_s(places))
         self.bar.update(self._task, completed=done, total=progress.total, description=text)

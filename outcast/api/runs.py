@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _MOST_OUTPUT_BYTES = 16 << 20
-"""The executions of a program keep no more than this together."""
+"""The executions of a program keep at most this together."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Run(records.Run):
         return self.directory.path
 
     def program(self, name: str) -> Program:
-        """Tells what a program did. Raises InputError where the run has none of it, or is gone."""
+        """What a program did. Raises InputError if there is no such program, or no run any more."""
         if not self.path.is_dir():
             raise InputError(f"{self.path}: the run's directory is gone")
         records_of = {record.name: record for record in self.manifest.programs}

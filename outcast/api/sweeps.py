@@ -62,9 +62,9 @@ def prepare(
     resume: bool = False,
     shard: tuple[int, int] | None = None,
 ) -> Prepared:
-    """Checks every point of a sweep, and finds what is left of it. Nothing is run.
+    """Checks every point of a sweep, and finds the runs that are left. Nothing is run.
 
-    With `shard`, a number from 1 on and a count, only these runs are made; see Plan.shard.
+    `shard` is a number from 1 on and a count; see Plan.shard.
 
     Raises:
         ConfigError: naming the point that is no experiment or cannot be built.
@@ -279,7 +279,7 @@ class Sweep:
         return figures.figure(self.path, name, choice)
 
     def write_reports(self, *, progress: bool | None = None) -> None:
-        """Writes the reports that finished runs lack. Those that cannot be written are told."""
+        """Writes the reports that finished runs lack. Notes which cannot be written."""
         runs = [run.parent for run in sorted(self._directory.runs.glob("*/manifest.json"))]
         missing = [run.name for run in runs if not (run / report.NAME).exists()]
         with displays.of_count(progress, "reports", len(missing)) as advance:
