@@ -1,7 +1,7 @@
 """The commands that the pages show, and which of them no test runs.
 
-tests/unit/test_docs.py checks the words of each. tests/virtual/test_doc_commands.py runs all but
-those of NOT_RUN, in one folder where `results/fig3c` and `results/mine` are runs of fig3c.
+tests/unit/project/test_docs.py checks the words of each. tests/virtual/test_doc_commands.py runs
+all but those of NOT_RUN, in one folder where `results/fig3c` and `results/mine` are runs of fig3c.
 """
 
 import re

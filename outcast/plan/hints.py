@@ -1,6 +1,6 @@
 """Lines before a run: what makes it answer another question, and what no known answer covers.
 
-Pure: a plan and its experiment say it all. `tests/unit/test_envelope.py` holds every bound of the
+Pure: a plan and its experiment say it all. `tests/unit/plan/test_hints.py` holds every bound of the
 envelope to the cases of tests/physics: some case reaches it, and none lies beyond.
 """
 

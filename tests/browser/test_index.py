@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page
 
 from outcast import cli
-from tests.unit.test_index import make_reproduction
+from tests.unit.papers.test_index import make_reproduction
 
 READY = ".sortable button"
 

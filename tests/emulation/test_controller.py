@@ -23,7 +23,7 @@ from controllers import entries, routes
 from controllers.graph import Graph, dumps
 from controllers.hashing import FiveTuple
 from tests.deadlines import HANG_S
-from tests.unit.test_routes import fat_tree, hosts
+from tests.unit.plan.test_routes import fat_tree, hosts
 
 FRAMEWORKS = ("ryu", "os_ken")
 PORT = 6653

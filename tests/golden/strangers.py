@@ -1,7 +1,7 @@
 """What a stranger hands over, each made to harm: archives, submissions, captures, tables, configs.
 
 Each function makes one in a folder and returns its path. Beside it is `precious/file`, which
-nothing may read or change. `tests/unit/test_strangers.py` gives each to every verb.
+nothing may read or change. `tests/unit/project/test_strangers.py` gives each to every verb.
 """
 
 import functools
