@@ -172,8 +172,8 @@ def idle_warnings(
 ) -> list[str]:
     """A line if a bottleneck or its queue (`is_unused`) had little to do though flows had data.
 
-    `before` is another port on the flows' way that was busy, with its utilisation. `answers` has
-    that of each port that acknowledgements leave by.
+    `before` is another busy port on the flows' path, with its utilisation. `answers` has the
+    utilisation of each port that acknowledgements leave by.
     """
     if utilisation is None or not limited:
         return []
@@ -228,7 +228,7 @@ def windows(analysis: Analysis) -> list[Interval]:
 
 
 def _apart(analysis: Analysis) -> list[str]:
-    """A warning if all flows of a plan were active for a moment or never: shares say little."""
+    """A warning if all planned flows were active for a moment or never, so shares say little."""
     if len(analysis.manifest.planned_flows) < 2:
         return []
     if analysis.windows_from_ns is None:
@@ -258,7 +258,7 @@ def _apart(analysis: Analysis) -> list[str]:
 
 
 def _of_windows(analysis: Analysis) -> list[str]:
-    """What keeps windows from being what their names say."""
+    """A line on each reason why windows are not of all flows, are cut or left out."""
     if not analysis.windows_ns:
         return []
     warnings = []

@@ -84,12 +84,11 @@ def difference(ours: Sequence[float], theirs: Sequence[float], kind: Kind = "mea
 def as_ratio_of_means(values: Sequence[float], rivals: float | None) -> list[float]:
     """Values whose geometric mean is the ratio of two means, with that ratio's own spread.
 
-    A run's ratio of goodputs runs away where one side gets nearly nothing, so a mean of logarithms
-    hangs on the runs that starve most: 29.8 where the means over runs are 11.5 apart. Here both
-    sides are averaged first, and a side that got one segment counts as nearly nothing. All runs
-    share the same link, so a run's value gives both sides' shares. The spread is the jackknife's
-    (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 11): these are its
-    pseudo-values.
+    A run's ratio of goodputs is huge where a side gets nearly nothing, so the runs that starve most
+    decide a mean of logarithms: 29.8 where the ratio of the means is 11.5. Here both sides are
+    averaged first. A run's ratio gives both sides' shares of the link. The spread is the
+    jackknife's (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 11): these
+    are its pseudo-values.
 
     The values are ratios of a side's mean goodput over another's, with `rivals` flows of the first
     side for each of the other; or over the mean of all, if it is None. What is not finite stays.
@@ -152,8 +151,8 @@ def estimate_difference(
 def estimate_quotient(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
     """The mean of `ours` over the mean of `theirs`. Samples and `n` are as of a difference.
 
-    The value is None if `theirs` are all 0. The bounds are None if the mean of `theirs` cannot be
-    told from 0, because then the quotient has no bound.
+    The value is None if `theirs` are all 0. The bounds are None if the mean of `theirs` may be 0,
+    because then the quotient has no bound.
     """
     numerator, denominator = _transformed(ours, "mean"), _transformed(theirs, "mean")
     n = int(min(numerator.size, denominator.size))
@@ -249,7 +248,7 @@ def _transformed(values: Sequence[float], kind: Kind) -> Floats:
 
 
 def _back(value: float, kind: Kind) -> float:
-    """From a logarithm, which is infinite where it overflows: two runs far apart have such one."""
+    """The inverse of `_transformed`; infinite where it overflows, as of two runs far apart."""
     try:
         return math.exp(value) if kind == "geometric" else value
     except OverflowError:

@@ -375,7 +375,7 @@ def _known_by(name: str, known: Mapping[str, Texts]) -> Texts:
 
 
 def _address(raw: bytes) -> str | None:
-    """An address in words: IPv4 and IPv6 in network order, or a struct sockaddr; null if unset."""
+    """An address as text, of IPv4 or IPv6 in network order or a struct sockaddr; null if unset."""
     if len(raw) == _SOCKET_ADDRESS_BYTES:
         family = int.from_bytes(raw[:2], "little")
         raw = raw[4:8] if family == _INET else raw[8:24] if family == _INET6 else b""
@@ -423,7 +423,7 @@ def _port_and_host(
 def _flow_and_packet(
     events: Events, known_by: Mapping[str, Texts], places: Places, seen_ns: I64
 ) -> tuple[I64, I64]:
-    """The flow and the packet of each event; -1 where it has no such."""
+    """The flow and the packet of each event; -1 where it has none."""
     none = np.full(events.order.size, -1, np.int64)
     source, destination = known_by.get("saddr"), known_by.get("daddr")
     ports = [_whole(events.columns.get(name)) for name in ("sport", "dport")]
