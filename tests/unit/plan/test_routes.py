@@ -20,7 +20,7 @@ from outcast.emulation.network import forwarding
 from outcast.errors import FeatureMissingError
 from outcast.experiment import Experiment, load
 from outcast.experiment.topology import KINDS, RoutingKind
-from outcast.plan import topology
+from outcast.plan import flows, topology
 from outcast.plan.make import make_plan
 from outcast.plan.topology import make_graph, make_topo
 
@@ -249,10 +249,10 @@ def test_every_input_of_subflows_is_captured_where_their_ports_choose():
     flow = "flows=[{from: [h0_0_2], to: h1_0_2}, {from: [h1_0_2], to: h0_0_2}]"
     asked = [flow, "routing={kind: hashed}", "analysis.compare=null"]
     plain = make_plan(load(FAT_TREE, asked))
-    assert topology.hashed_paths(plain.graph, plain.routes, plain.flows) == []
+    assert flows.hashed_paths(plain.graph, plain.routes, plain.flows) == []
     assert len(plain.bottleneck.ingress) == 1
     several = make_plan(load(FAT_TREE, [*asked, "transport={mptcp: {subflows: 2}}"]))
-    taken = topology.hashed_paths(several.graph, several.routes, several.flows)
+    taken = flows.hashed_paths(several.graph, several.routes, several.flows)
     assert len({*map(tuple, taken)}) == len(taken) == 8
     assert {(path[0], path[-1]) for path in taken} == {("h0_0_2", "h1_0_2"), ("h1_0_2", "h0_0_2")}
     for port in (several.bottleneck, *several.others):
