@@ -87,9 +87,9 @@ def planned(graph: Graph, routes: Routes) -> dict[str, frozenset[Entry]]:
     """All entries of each switch, by switch name.
 
     There is one for IP and one for ARP for each destination, one for IPv6 if it has such an
-    address, and the table miss. By the ARP entries a request goes straight to the host that it asks
-    for, so nothing is ever flooded. IPv6 neighbours are static, and nobody asks for them. Where the
-    route depends on the port that a packet came in by, entries of higher priority match it.
+    address, and the table miss. By the ARP entries a request goes straight to its target, so
+    nothing is ever flooded. IPv6 neighbours are static and need no requests. Where the route
+    depends on the port that a packet came in by, entries of higher priority match it.
     """
     numbers = {
         switch: {group.ports: group.number for group in groups}

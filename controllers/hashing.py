@@ -23,7 +23,7 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class FiveTuple:
-    """The header fields by which a switch tells flows apart.
+    """The header fields by which a switch distinguishes flows.
 
     Attributes:
         src, dst: addresses, as text, both of IPv4 or both of IPv6.

@@ -41,12 +41,12 @@ class Routes:
 
     @property
     def per_packet(self) -> bool:
-        """Whether `choices` are drawn anew for each packet, and by no hash."""
+        """Whether switches draw from `choices` for each packet, and use no hash."""
         return self.kind in PER_PACKET
 
     @property
     def depends_on_input(self) -> bool:
-        """Whether the port by which a packet came in decides where it goes."""
+        """Whether the port by which a packet came in decides its route."""
         return bool(self.upper)
 
     def next_port(

@@ -3,10 +3,9 @@
 networkx imports 287 modules for one class, and pyroute2 all of its protocols. In the guest of the
 virtual engine each module costs a millisecond, in every run. There are two remedies:
 
-- `slim`: a package has the members of some of its parts. Whatever else is asked of it makes it
-  import itself as usual.
-- `later`: a module is imported when a program first asks it for a member. An `import` alone does
-  not ask.
+- `slim`: a package has the members of some of its parts. The first use of another member makes
+  it import itself as usual.
+- `later`: a module is imported at the first use of a member. An `import` alone is no use.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def slim(package: str, parts: Sequence[str]) -> None:
 
     def missing(name: str) -> Any:
         nonlocal is_whole
-        # Before that, Python asks for modules that it then imports.
+        # Before that, Python looks up modules that it then imports.
         if not is_ready or is_whole:
             raise _no_attribute(package, name)
         is_whole = True
@@ -82,15 +81,11 @@ def slim(package: str, parts: Sequence[str]) -> None:
 
 
 def later(*names: str) -> None:
-    """Makes these modules import themselves when they are first asked for a member.
+    """Makes modules and packages import themselves at the first use of a member.
 
-    A package that is asked for one of its modules imports that alone. To list the members of a
-    module does not ask it. `importlib.util.LazyLoader` is no help, because for its modules even
-    `inspect.isclass` does.
-
-    Args:
-        names: modules and packages. Those that are imported already, or do not exist, are not
-            changed by this.
+    The use of a package's module imports that module alone. To list the members of a module is no
+    use. `importlib.util.LazyLoader` is no help, because its modules are imported even by
+    `inspect.isclass`. Modules that are imported already, or do not exist, are not changed.
     """
     sys.meta_path.insert(0, _Later(frozenset(names)))
 
@@ -104,7 +99,6 @@ class _Later(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`."""
         if name not in self._names:
             return None
         for finder in sys.meta_path:
@@ -117,29 +111,27 @@ class _Later(MetaPathFinder):
 
 
 class _WaitingLoader(Loader):
-    """Executes a module when it is asked for a member that it does not have."""
+    """Executes a module at the first use of a member that it does not have."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """See `importlib.abc.Loader`."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """See `importlib.abc.Loader`."""
         vars(module)["__getattr__"] = _executing(module, self._loader)
 
 
 def _executing(module: ModuleType, loader: Loader) -> Callable[[str], Any]:
     """The function that Python calls for a member which the module does not have (PEP 562)."""
     is_executed = False
-    # Another thread may ask while the module executes itself.
+    # Another thread may use the module while it executes itself.
     lock = RLock()
 
     def missing(name: str) -> Any:
         nonlocal is_executed
-        # Python asks every module for its path, and takes this answer for a module's.
+        # Python looks for every module's path, and takes this answer for that of no package.
         if name == "__path__":
             raise _no_attribute(module.__name__, name)
         with lock:
@@ -164,8 +156,7 @@ def _executing(module: ModuleType, loader: Loader) -> Callable[[str], Any]:
 def _execute(module: ModuleType, loader: Loader) -> None:
     """Executes a module that has waited.
 
-    If that fails, the module waits again, so that whoever asks next is told the same and finds no
-    part of it.
+    If that fails, the module waits again, so that its next use fails alike and finds no part of it.
     """
     before = dict(vars(module))
     if module.__spec__ is not None:

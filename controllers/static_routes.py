@@ -1,4 +1,4 @@
-"""An OpenFlow application that installs static routes before any packet asks for them.
+"""An OpenFlow application that installs static routes before any packet needs them.
 
 It reads the graph (controllers/graph.py) from the file that the environment variable
 OUTCAST_GRAPH names. It computes the routes of the kind that OUTCAST_ROUTING names (`shortest`
@@ -174,8 +174,8 @@ def flow_mods(datapath: Any, planned: Iterable[entries.Entry]) -> Iterator[bytes
 
     The framework is slow, and a fat-tree of 16 pods has 655,680 of them. Most differ by destination
     and port (or group) alone. So it writes one of each form, with marks in these two fields, and
-    the others are copies with the marks replaced. They have the xid of the first one, because
-    nothing here tells them apart by it.
+    the others are copies with the marks replaced. They have the xid of the first one, which
+    distinguishes nothing here.
     """
     forms: dict[tuple[object, ...], tuple[bytes, int, int]] = {}
     for entry in planned:

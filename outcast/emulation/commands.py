@@ -250,7 +250,7 @@ def _coming_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def sysfs(netns: int | None, folder: Path) -> Iterator[Path]:
-    """Mounts the /sys of a network namespace on `folder`, because our /sys shows another one."""
+    """Mounts the /sys of a network namespace on `folder`, because /sys shows another one."""
     with entered(netns):
         if _libc.mount(b"sysfs", os.fsencode(folder), b"sysfs", 0, None):
             raise RunError(f"mounting sysfs: {os.strerror(ctypes.get_errno())}")

@@ -149,7 +149,7 @@ def verify_paths(network: Network) -> None:
 def _verify_drawn_paths(network: Network) -> None:
     """As `verify_paths`, where switches draw a port for each packet.
 
-    So many probes go that every port of every way is taken. All ports together must have sent each
+    Enough probes go that every port of every way is taken. All ports together must have sent each
     probe once a hop.
     """
     plan, hosts = network.plan, network.plan.host_of

@@ -219,9 +219,9 @@ _IPV6_SETTINGS = {
     "accept_dad": "0",
     "dad_transmits": "0",
 }
-"""These keep a host from sending IPv6 packets of its own: it has the addresses that it is given,
-and no link-local one, asks for no router, and looks for no duplicate. That it belongs to its
-address's group (RFC 3810) it repeats within a tick, before there is a switch (ip-sysctl.rst)."""
+"""These keep a host from sending IPv6 packets of its own: it has the configured addresses and no
+link-local one, solicits no router, and looks for no duplicate. It repeats its report on its
+address's group (RFC 3810) within a tick, before there is a switch (ip-sysctl.rst)."""
 
 
 @cache

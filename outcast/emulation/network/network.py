@@ -47,7 +47,7 @@ class NamespaceHost(Host):
 class PortSwitch(OVSSwitch):
     """A Mininet Open vSwitch switch without a shell; openvswitch.py makes it."""
 
-    isSetup = True  # Mininet would ask a running Open vSwitch for its version here.
+    isSetup = True  # Or Mininet would run Open vSwitch's tools for its version.
 
     def startShell(self, mnopts: str | None = None) -> None:
         pass

@@ -36,7 +36,7 @@ connections that a host opens and for those that it accepts."""
 
 
 def sysctls(transport: Transport) -> dict[str, str]:
-    """A host's settings under /proc/sys/net by path (tcp(7), ip-sysctl), as far as requested."""
+    """The requested settings of a host under /proc/sys/net by path (tcp(7), ip-sysctl)."""
     era: dict[str, str] = {}
     if transport.tail_loss_probe is not None:
         era["ipv4/tcp_early_retrans"] = "3" if transport.tail_loss_probe else "0"

@@ -1,8 +1,8 @@
 """Requests that change a port's qdiscs while they hold packets, and that read them back.
 
 A qdisc that is changed keeps its packets; one that is replaced loses them. So no request here may
-create or replace anything. Where the kernel's `change` functions (net/sched) do more than they are
-told, this module makes up for it:
+create or replace anything. Where the kernel's `change` functions (net/sched) do more than was
+requested, this module makes up for it:
 
 * tbf gives a fifo below it its own limit (fifo_set_limit), so it gets that fifo's limit;
 * tbf fills its bucket, so at each change of the rate one frame may leave early;
