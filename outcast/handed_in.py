@@ -367,6 +367,30 @@ class YamlLoader(yaml.SafeLoader):
         return value
 
 
+class UniqueKeyLoader(YamlLoader):
+    """Refuses a key that stands twice, where YAML's own rules would let the last one count."""
+
+    def construct_unique_mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node)
+            if not isinstance(key, (str, int, float, bool, type(None))):
+                raise _construction_error("allowed as a key is a word", key_node)
+            if key in seen:
+                raise _construction_error(f"the key {key!r} stands twice", key_node)
+            seen.add(key)
+        return self.construct_mapping(node, deep=True)
+
+
+UniqueKeyLoader.add_constructor(
+    yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, UniqueKeyLoader.construct_unique_mapping
+)
+
+
+def _construction_error(problem: str, node: yaml.Node) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
 class _Refused(yaml.MarkedYAMLError):
     """The refusal of a file that is valid YAML."""
 

@@ -162,11 +162,12 @@ def segments(links: Iterable[tuple[str, str]], routers: Collection[str]) -> list
     for first, second in links:
         neighbours.setdefault(first, []).append(second)
         neighbours.setdefault(second, []).append(first)
+    inside = {node: [n for n in others if n not in routers] for node, others in neighbours.items()}
     found, placed = [], set(routers)
     for start in neighbours:
         if start in placed:
             continue
-        nodes = distances(start, lambda node: (n for n in neighbours[node] if n not in routers))
+        nodes = distances(start, inside.__getitem__)
         placed.update(nodes)
         ports = [
             (router, node) for node in nodes for router in neighbours[node] if router in routers

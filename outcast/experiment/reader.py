@@ -24,30 +24,6 @@ from outcast.experiment.refusals import Location
 from outcast.experiment.whole import Experiment
 
 
-class _UniqueKeyLoader(handed_in.YamlLoader):
-    """A YAML loader that refuses a key given twice, which YAML's own rules would let override."""
-
-
-def _unique_mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    """A mapping's contents. Raises ConstructorError for a key that stands twice."""
-    seen: set[object] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node)
-        if not isinstance(key, (str, int, float, bool, type(None))):
-            raise yaml.constructor.ConstructorError(
-                None, None, "allowed as a key is a word", key_node.start_mark
-            )
-        if key in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key!r} stands twice", key_node.start_mark
-            )
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
-
-
 def parse_yaml(text: str, where: str) -> Any:
     """A text of YAML in which no key stands twice. Raises ConfigError, with the line."""
     return parse_with_lines(text, where)[0]
@@ -56,7 +32,7 @@ def parse_yaml(text: str, where: str) -> Any:
 def parse_with_lines(text: str, where: str) -> tuple[Any, dict[Location, int]]:
     """Parses as `parse_yaml`, and finds the line of every key and list item, counted from 1."""
     try:
-        loader = _UniqueKeyLoader(text)
+        loader = handed_in.UniqueKeyLoader(text)
         try:
             node = loader.get_single_node()
             # Before anything is made of the nodes, because that merges some of them.

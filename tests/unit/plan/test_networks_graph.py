@@ -181,6 +181,16 @@ REFUSED = {
     "cut off": ("net.graphml", graphml(small())[:200], "not XML"),
     "empty": ("net.graphml", b"", "not XML"),
     "packed": ("net.graphml", gzip.compress(graphml(small())), "not XML"),
+    "undeclared": (
+        "net.graphml",
+        b'<graphml><graph><node id="a"/><edge source="a" target="z"/></graph></graphml>',
+        "an edge leads to 'z', and no node has this id",
+    ),
+    "type": (
+        "net.graphml",
+        b'<graphml><key id="k" for="node" attr.type="text"/></graphml>',
+        "attr.type text of a key: allowed are boolean",
+    ),
     "no graph": ("net.graphml", b"<graphml/>", "cannot be read as GraphML"),
     "ending": ("net.gml", b"graph []", "nx.write_graphml(nx.read_gml("),
     "large": ("net.graphml", b" " * (graph_file.MOST_BYTES + 1), "larger than 8 MiB"),
