@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from outcast.cli import shared, terminal
-from outcast.errors import ConfigError, FeatureMissingError
+from outcast.errors import ConfigError, FeatureMissingError, UntrustedError
 
 LISTS = ("--in", "--out", "--chain")
 _NAMED = "allowed is NAME=PCAP, as s1-eth2=captures/s1-eth2.in.pcap"
@@ -105,6 +105,9 @@ def _require_address_space() -> None:
 @shared.option(
     "--max-sojourn TIME", "The longest time that a packet can spend in the switch.", default="1s"
 )
+@shared.option(
+    "--dropped N", "The drops by the queue's own counter (tc -s qdisc), to compare with.", type=int
+)
 @shared.option("--rate RATE", "The outputs' rate [default: estimated].")
 @shared.option("--limit SIZE", "The limit of the outputs' queues [default: estimated].")
 def command(
@@ -114,6 +117,7 @@ def command(
     points: tuple[str, ...],
     output: Path | None,
     addresses: tuple[str, ...],
+    dropped: int | None,
     **how: Any,
 ) -> None:
     """Match the packets that entered a switch with those that left it.
@@ -133,7 +137,7 @@ def command(
     if table is not None and table.suffix not in (".parquet", ".csv"):
         raise ConfigError(f"{table}: allowed are names that end in .parquet or .csv")
     if points:
-        if any((ports, inputs, outputs, output, how["rate"], how["limit"])):
+        if any((ports, inputs, outputs, output, dropped is not None, how["rate"], how["limit"])):
             raise ConfigError("--chain: allowed beside it are --to, --one-clock and --max-sojourn")
         given = {name: how[name] for name in ("one_clock", "max_sojourn")}
         _chain(_ports("chain", points), destinations=addresses, **given)
@@ -163,6 +167,14 @@ def command(
         terminal.console().print(part, highlight=False, soft_wrap=isinstance(part, str))
     if folder is not None:
         shared.print_drawn(result.save(folder).path)
+    inferred = result.joined.counts.dropped
+    if dropped is not None and inferred != dropped:
+        raise UntrustedError(
+            f"--dropped: {inferred:,} drops inferred, but the counter says {dropped:,}. A counter "
+            "also has what the hop itself sent, what is not IP, and drops while nobody captured"
+        )
+    if dropped is not None:
+        shared.note(f"{dropped:,} drops inferred, as the counter says")
 
 
 def _sides(

@@ -121,7 +121,7 @@ def of_any(seen: Seen, names: dict[str, int] | None = None) -> bytes:
 def test_one_file_of_several_interfaces(tmp_path, written, roles, capsys):
     file = tmp_path / "all"
     file.write_bytes(written(machine(tmp_path, at_router())))
-    assert outcast(["join", str(file), "--routed"]) == 0
+    assert outcast(["join", str(file), "--routed", "--dropped", str(DROPS)]) == 0
     said = capsys.readouterr()
     assert "in 1,830 = forwarded 1,800 + dropped 30\n" in said.out
     assert "10.0.0.2:20001 to 10.0.0.1:5001      630       30        4.762" in said.out
@@ -137,7 +137,7 @@ def test_old_captures_of_any_tell_only_in_and_out(tmp_path, capsys):
     """The router's own packets never came in, so they are told apart, and so is what follows."""
     file = tmp_path / "any.pcap"
     file.write_bytes(of_any(machine(tmp_path, at_router(own=True))))
-    assert outcast(["join", str(file), "--routed"]) == 0
+    assert outcast(["join", str(file), "--routed", "--dropped", str(DROPS)]) == 0
     said = capsys.readouterr()
     assert "in 1,830 = forwarded 1,800 + dropped 30\n" in said.out
     assert "out: 200 packets that the router itself sent (10.0.0.254) take no part" in said.err
@@ -275,6 +275,13 @@ def test_a_point_of_several_interfaces_hides_what_its_queue_lost(tmp_path, monke
     assert "which it does not name" in capsys.readouterr().err
     assert outcast(["join", "--chain", "if2=any", "if4=any"]) == 0
     assert "if2 to if4 630 30" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_counter_that_differs_is_said(tmp_path, capsys):
+    file = tmp_path / "all"
+    file.write_bytes(of_dumpcap(machine(tmp_path, at_router())))
+    assert outcast(["join", str(file), "--routed", "--dropped", "31"]) == 4
+    assert "30 drops inferred, but the counter says 31" in capsys.readouterr().err
 
 
 # --- one capture alone
