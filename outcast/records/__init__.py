@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         read_record,
         write_record,
     )
-    from outcast.records.tables import csv_text, write_table
+    from outcast.records.tables import csv_text, read_table, write_table
 else:
     __getattr__ = members(
         __name__,
@@ -41,6 +41,6 @@ else:
             "outcast.records.run_directory": (
                 "GuestRecord Manifest RunDirectory read_record write_record"
             ),
-            "outcast.records.tables": "csv_text write_table",
+            "outcast.records.tables": "csv_text read_table write_table",
         },
     )

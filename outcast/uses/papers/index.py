@@ -20,7 +20,6 @@ from outcast.uses.papers.result import ClaimRecord, Result, number
 from outcast.uses.papers.together import Row, ShownClaim
 from outcast.uses.papers.verdict import Verdict, verdict_text
 from outcast.view import page
-from outcast.view.report.page import Picture, Table
 
 MEASURED = "measured, 95 % interval"
 _BADGES = {
@@ -156,23 +155,23 @@ ABOUT_PICTURE = (
 )
 
 
-def _all_rows(rows: Sequence[Row]) -> Table:
+def _all_rows(rows: Sequence[Row]) -> page.Table:
     head = ["id", "verdict", "claims", "experiment", "reported", "main claim, measured"]
     cells = [
         (result, row, row.tally, result.title, result.reported, result.claims[0])
         for row in rows
         for result in (row.result,)
     ]
-    return Table("All rows", head, cells, 9)
+    return page.Table("All rows", head, cells, 9)
 
 
-def _by_noise(bands: Mapping[str, Sequence[Row]]) -> Table:
+def _by_noise(bands: Mapping[str, Sequence[Row]]) -> page.Table:
     cells = []
     for row in (row for band in bands.values() for row in band):
         result = row.result
         measured = measured_text(result.claims[0])
         cells.append((result.id, result.noise, measured, burst_text(result), row, row.tally))
-    return Table("Rows by noise", BAND, cells, 9)
+    return page.Table("Rows by noise", BAND, cells, 9)
 
 
 def _lighter(path: Path) -> bytes:
@@ -187,7 +186,7 @@ def _lighter(path: Path) -> bytes:
     return stream.getvalue()
 
 
-def _bands_picture(bands: Mapping[str, Sequence[Row]], folder: Path) -> Picture:
+def _bands_picture(bands: Mapping[str, Sequence[Row]], folder: Path) -> page.Picture:
     drawn = folder / band_picture.FILE
     band_picture.draw_band(bands, load_all(), drawn)
     return page.picture(_lighter(drawn), ABOUT_PICTURE, 900, "png")
@@ -199,7 +198,7 @@ def _left_out(result: Result) -> list[str]:
     ]
 
 
-def _figure(result: Result, folder: Path) -> Picture | None:
+def _figure(result: Result, folder: Path) -> page.Picture | None:
     path = folder_of(folder, result.id, result.profile) / result.figure
     if not path.exists():
         return None
@@ -207,15 +206,15 @@ def _figure(result: Result, folder: Path) -> Picture | None:
     return page.picture(_lighter(path), words, 1000, "png")
 
 
-def _claims(row: Row) -> Table:
+def _claims(row: Row) -> page.Table:
     cells = [
         (claim.record.text, claim, measured_text(claim.record), p_text(claim.p), claim.record.rule)
         for claim in row.claims
     ]
-    return Table("Claims", ("claim", "verdict", MEASURED, "p, corrected", "rule"), cells, 9)
+    return page.Table("Claims", ("claim", "verdict", MEASURED, "p, corrected", "rule"), cells, 9)
 
 
-def _points(result: Result) -> Table:
+def _points(result: Result) -> page.Table:
     cells = []
     for point in result.points:
         settings = ", ".join(f"{key}={as_text(value)}" for key, value in point.set.items())
@@ -225,7 +224,7 @@ def _points(result: Result) -> Table:
             config = " with ".join(part for part in (point.config, settings) if part)
             cells.append([point.label, measure, listed or "-", seeds or "-", config or "computed"])
     head = ["point", "measure", "values", "of the seeds", "configuration"]
-    return Table("By seed", head, cells, 9)
+    return page.Table("By seed", head, cells, 9)
 
 
 def _commands(folder: Path, results: Sequence[Result]) -> list[str]:

@@ -19,11 +19,9 @@ from outcast import engines, experiment, files
 from outcast.api import Planned, SweepDirectory
 from outcast.api.experiments import load
 from outcast.errors import ConfigError, FeatureMissingError, OutcastError
-from outcast.experiment import PROFILES, Experiment
-from outcast.experiment.engine import EngineName
+from outcast.experiment import PROFILES, EngineName, Experiment
 from outcast.plan.make import make_plan
-from outcast.records import Run
-from outcast.records.tables import read_table
+from outcast.records import Run, read_table
 from outcast.sweep import scheduler
 from outcast.sweep.pool import Captures, Failure, LocalPool, Task, is_exclusive
 from outcast.sweep.store import take_stock

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure, FigureBase
 from outcast.uses.papers.pictures import curves, drops, findings, goodput
 from outcast.uses.papers.pictures.parts import Runs, Size
 from outcast.uses.papers.recipe import Recipe
-from outcast.view.figures.style import save, styled
+from outcast.view import save, styled
 
 
 def draw(recipe: Recipe, runs: Runs, path: Path) -> None:

@@ -27,11 +27,24 @@ from outcast.uses.papers.pictures.parts import (
 from outcast.uses.papers.recipe import Point, Recipe
 from outcast.uses.papers.together import Row, in_order
 from outcast.uses.papers.verdict import Verdict, verdict_text
-from outcast.view import GREY, log_scale, series_colour
-from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines, set_amounts
+from outcast.view import (
+    BLUE,
+    GREEN,
+    GREY,
+    PURPLE,
+    VERMILION,
+    Bars,
+    Line,
+    bounds,
+    draw_bars,
+    draw_lines,
+    log_scale,
+    save,
+    series_colour,
+    set_amounts,
+    styled,
+)
 from outcast.view.figures.senders import captured_rtt_lines, window_lines
-from outcast.view.figures.style import save, styled
-from outcast.view.palette import BLUE, GREEN, PURPLE, VERMILION
 
 
 def _draw_over_time(axes: Axes, lines: list[Line], what: str) -> None:

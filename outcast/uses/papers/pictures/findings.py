@@ -27,9 +27,7 @@ from outcast.uses.papers.pictures.parts import (
     series_of,
 )
 from outcast.uses.papers.recipe import Point, Recipe
-from outcast.view import GREY, log_scale, series_colour
-from outcast.view.figures.parts import Line, bounds, draw_lines
-from outcast.view.palette import class_colours
+from outcast.view import GREY, Line, bounds, class_colours, draw_lines, log_scale, series_colour
 
 Values = npt.NDArray[np.float64]
 CHAIN_TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 5, 10)

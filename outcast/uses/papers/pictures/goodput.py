@@ -14,10 +14,18 @@ from outcast.analysis import Measure, kinds
 from outcast.records import Run
 from outcast.uses.papers.pictures.parts import Runs, Size, grid, hops_of, interval, label_of, panels
 from outcast.uses.papers.recipe import Point, Recipe
-from outcast.view import run_colours, series_colour
+from outcast.view import (
+    Bars,
+    Line,
+    bounds,
+    class_colours,
+    draw_bars,
+    draw_lines,
+    run_colours,
+    series_colour,
+    shaded,
+)
 from outcast.view.figures.goodput import draw_rows, flow_rates, goodput_curves
-from outcast.view.figures.parts import Bars, Line, bounds, draw_bars, draw_lines
-from outcast.view.palette import class_colours, shaded
 
 LONGEST_CHAIN = 5
 """Chains of this many drops or more share the last bar, as in figure 11 of the Outcast paper."""
