@@ -6,13 +6,15 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.status import Status
 
 from outcast.units import format_bps
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 
 class PlainConsole(Console):
@@ -83,35 +85,36 @@ class Progress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._line: Status | NotebookLine | None = None
+        self._status: Status | None = None
+        self._notebook: NotebookLine | None = None
         self._began = time.monotonic()
         self._phase = ""
 
     def __enter__(self) -> Progress:
         if self._console.is_jupyter:
-            self._line = NotebookLine()
+            self._notebook = NotebookLine()
         elif self._console.is_terminal:
-            self._line = self._console.status("starting")
-            self._line.start()
+            self._status = self._console.status("starting")
+            self._status.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
-        if isinstance(self._line, Status):
-            self._line.stop()
-        elif isinstance(self._line, NotebookLine):
+        if self._status is not None:
+            self._status.stop()
+        elif self._notebook is not None:
             how = "done" if kind is None else "stopped"
-            self._line.update(f"{how} after {time.monotonic() - self._began:.1f} s")
+            self._notebook.update(f"{how} after {time.monotonic() - self._began:.1f} s")
 
     @contextmanager
     def silent(self) -> Iterator[None]:
         """Takes the moving line away, so that others can print."""
-        if isinstance(self._line, Status):
-            self._line.stop()
+        if self._status is not None:
+            self._status.stop()
         try:
             yield
         finally:
-            if isinstance(self._line, Status):
-                self._line.start()
+            if self._status is not None:
+                self._status.start()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         match event.get("event"):
@@ -125,8 +128,8 @@ class Progress:
                 self._show(f"{self._phase}: {describe_goodput(event)}")
 
     def _show(self, text: str) -> None:
-        if self._line is not None:
-            self._line.update(text)
+        if (line := self._status or self._notebook) is not None:
+            line.update(text)
         else:
             self._console.print(f"{time.monotonic() - self._began:6.1f} s  {text}", highlight=False)
 
