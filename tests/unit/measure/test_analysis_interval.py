@@ -25,7 +25,7 @@ from outcast.records.port_summaries import LossSummary
 from outcast.records.run import Run
 from outcast.sweep.groups import remarks_on_intervals
 from outcast.view import report, summary_words
-from outcast.view.figures import FIGURES
+from outcast.view.figures import drawn
 from tests.golden.run_directory import make_run
 
 LINEAR = Path(__file__).parents[3] / "configs/linear-12.yaml"
@@ -307,8 +307,7 @@ def test_the_chance_of_a_trend_is_that_of_scipy(count):
 
 
 def test_figures_over_time_grey_what_is_left_out(part, usual):
-    drawing = dict(FIGURES)["goodput"]
-    greyed, plain = drawing(part), drawing(usual)
+    greyed, plain = drawn(part, "goodput"), drawn(usual, "goodput")
     added = [
         len(one.patches) - len(other.patches)
         for one, other in zip(greyed.axes, plain.axes, strict=True)
