@@ -343,7 +343,7 @@ def _median(costs: Sequence[Cost], name: str, unit: float = 1.0) -> str:
 
 
 def merged(known: Entry | None, new: Entry) -> Entry:
-    """The new entry, with the known one's rows and values that were not measured anew.
+    """The new entry, with the known one's rows and values that were not measured again.
 
     They belong to another page if other states were measured; then they are gone.
     """

@@ -47,7 +47,7 @@ HEAD = (
 
 @contextmanager
 def busy(cores: int) -> Iterator[None]:
-    """Keeps so many cores busy for as long as the context lasts."""
+    """Keeps this number of cores busy while the context lasts."""
     code = "while True: pass"
     spinning = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(cores)]
     try:

@@ -37,7 +37,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 LATER = 20
-"""A dropped packet is sent again after so many packets of its flow."""
+"""A dropped packet is sent again after this number of packets of its flow."""
 
 OTHERS = {
     "dpkt": """
@@ -136,7 +136,7 @@ def ours(folder: Path) -> list[str]:
 
 
 def print_pairs(packets: int, command: list[str], other: Path, repeats: int) -> None:
-    """Prints the processor time of ours and of another checkout, in turn, and their ratio."""
+    """Prints the processor time of this and of another checkout, in turn, and their ratio."""
     for code in (REPOSITORY, other):
         measure(command, code)  # It may have to be compiled.
     pairs = [(measure(command)[1], measure(command, other)[1]) for _ in range(repeats)]

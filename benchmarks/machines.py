@@ -42,7 +42,7 @@ SETTINGS: Mapping[str, tuple[str, Mapping[str, object]]] = {
 }
 """The config and what is changed of it, by the title of the row."""
 APART = 2.0
-"""Means of a setting that agrees are at most so many times apart, as are a mean and its bounds."""
+"""The highest ratio of two means that agree, and of a mean and its bounds."""
 
 
 @contextmanager

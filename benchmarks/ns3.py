@@ -117,9 +117,9 @@ def simulate(program: Path, lines: Sequence[str], folder: Path) -> Simulated:
 
 
 def seconds(run: Path) -> dict[str, float]:
-    """What a run of ours took: from the start of its flows' programs, and from their first byte.
+    """What a run of outcast took: from the start of its flows' programs, and from the first byte.
 
-    Older states told only the first, as the phase of the traffic.
+    Older states recorded only the first, as the phase of the traffic.
     """
     phases = json.loads((run / "manifest.json").read_text())["wall_s"]
     if CONNECT not in phases:

@@ -88,7 +88,7 @@ def _queue(kind: str, **keys: object) -> dict[str, object]:
 
 
 def _chains(lot_packets: int | None) -> Column:
-    """The lone flow's chains of drops over those by lots of so many packet times."""
+    """The lone flow's chains of drops over those by lots of `lot_packets` packet times."""
 
     def over_lots(run: Run) -> float | None:
         value = drop_measures.chains_over_lots(run, 2, lot_packets)

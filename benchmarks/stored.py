@@ -1,6 +1,6 @@
 """What commands measured for the documentation: docs/results/measured.json, its reader and writer.
 
-Each entry says which command makes it anew and what state it belongs to. `python -m
+Each entry says which command makes it again, and of which state it is. `python -m
 scripts.fill_numbers` takes the pages' numbers from here.
 """
 
@@ -31,7 +31,7 @@ class Entry:
     """What a command measured.
 
     Attributes:
-        command: what makes it anew.
+        command: what makes it again.
         state: what made it: commit, code, kernel and root, or the machine.
         table: what a page takes by the entry's name; empty if there is none.
         values: single numbers by name, as pages show them.

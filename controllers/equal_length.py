@@ -23,10 +23,11 @@ from controllers.shortest import Ports, RouteError, digit, port_to, switch_dpids
 
 @dataclass(frozen=True)
 class UpDown:
-    """The ways up and down.
+    """The ports for packets on their way up and down the layers.
 
     Attributes:
-        up: the port towards each host for packets from below; at core switches, for all packets.
+        up: each switch's port towards each host, for packets that came from below. A core switch
+            uses it for all packets.
         choices: the ports from which `up` is chosen, where there are several.
         upper: the ports to the layer above, of every switch below the core.
         down: the port towards each host below the switch, for packets from above.

@@ -45,7 +45,7 @@ OUR_OWN = "F"
 MARK = r" \*"
 """What stands after a mean that is no summary of its seeds."""
 WHOLE = 1000
-"""Who gets so many times as much as the others has the whole link."""
+"""A flow that gets this many times as much as the others has the whole link."""
 STATES = "docs/numbers.md"
 """The page that says what made the numbers of all pages."""
 MISSING = "no result yet"
@@ -215,7 +215,7 @@ def of_points(name: str, result: Result, recipe: Recipe) -> dict[str, str]:
 def _measured(folder: Path) -> dict[str, str]:
     """What other commands measured: `NAME` is its table, `NAME.KEY` one of its values.
 
-    `NAME.state` says what made it, and `NAME.command` what makes it anew. `states` is the table of
+    `NAME.state` says what made it, and `NAME.command` what makes it again. `states` is the table of
     both, which stands on STATES.
     """
     known: dict[str, str] = {}

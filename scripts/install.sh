@@ -142,7 +142,7 @@ start_open_vswitch() {
     if [ -d /run/systemd/system ]; then
         quietly as_root systemctl start openvswitch-switch
     else
-        # Daemons keep what is open: whoever reads what this prints would wait for them.
+        # Daemons keep open files, so a reader of this script's output would wait for them.
         quietly as_root /usr/share/openvswitch/scripts/ovs-ctl --system-id=random start 3>&-
     fi
     open_vswitch_runs || die "Open vSwitch did not start; see /var/log/openvswitch"

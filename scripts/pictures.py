@@ -1,6 +1,6 @@
-"""Makes the pictures of docs/images anew, and stores the numbers that pages tell beside them.
+"""Makes the pictures of docs/images again, and stores the numbers that pages give beside them.
 
-`python -m scripts.pictures` runs configs/fig3c.yaml, photographs its report in Chromium, asks for
+`python -m scripts.pictures` runs configs/fig3c.yaml, photographs its report in Chromium, shows
 the senders by `outcast trace`, and photographs them too. README.md and docs/report.md show the
 pictures; `python -m scripts.fill_numbers` then takes the numbers.
 """

@@ -388,7 +388,7 @@ def write(folders: Sequence[Path], docs: Path = DOCS) -> Path:
 
 
 def _draw_bands(docs: Path) -> None:
-    """Draws the pictures over noise of the page anew, because states can come and go."""
+    """Draws the page's pictures over noise again, because states can come and go."""
     images = docs / IMAGES
     name = Path(band_picture.FILE)
     for old in images.glob(f"{name.stem}*{name.suffix}"):

@@ -14,7 +14,7 @@ from outcast.api import experiments, making
 from tests.deadlines import HANG_S
 
 OUTCAST = (sys.executable, "-c", "from outcast.cli import main; main()")
-"""What begins a command of ours."""
+"""The first words of a command of outcast."""
 
 
 def ran(words: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:
@@ -32,7 +32,7 @@ def outcast(
 
 
 def argv(config: str | Path, target: Path, *settings: str) -> list[str]:
-    """The command of a run; `config` is the name of one of ours, or a file."""
+    """The command of a run; `config` is a name in configs/, or a file."""
     words = [*OUTCAST, "run", str(_file(config)), "--engine", "virtual", "-o", str(target)]
     for setting in settings:
         words += ["--set", setting]

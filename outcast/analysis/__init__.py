@@ -72,7 +72,7 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     summary = summarize(analysis, manifest.wall_s)
     write_tables(directory, analysis)
     if manifest.programs:
-        # Their flows are known only now. Whoever reads the run finds them with the others.
+        # Their flows are known only now. Readers of the run find them with the others.
         flows = analysis.manifest.flows
         directory.write_manifest(manifest.model_copy(update={"flows": flows}))
     write_events(directory)

@@ -51,7 +51,7 @@ class Place:
         return [*names][number - 1 :: count]
 
     def shards(self) -> list[SweepDirectory]:
-        """The folders of shards. Raises InputError if one is none."""
+        """The folders of shards. Raises InputError if a folder holds no shard."""
         shards = [SweepDirectory(Path(shard)) for shard in self.merge]
         for shard in shards:
             shard.read_experiment()

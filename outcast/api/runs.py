@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _MOST_OUTPUT_BYTES = 16 << 20
-"""The executions of a program keep at most this together."""
+"""The most bytes of output kept over all executions of a program."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Execution:
             its own limit of time.
         output: what was kept of its standard output.
         errors: what was kept of its standard error.
-        crash: how a signal ended it, and where as far as the kernel tells; None if none did.
+        crash: the signal that ended it, and where if the kernel reported it; None if no signal
+            ended it.
     """
 
     status: int
@@ -232,7 +233,7 @@ def run(
 
 
 def open_run(directory: str | os.PathLike[str]) -> Run:
-    """Opens the run directory of a finished run. Raises InputError where it is none."""
+    """Opens the run directory of a finished run. Raises InputError if the folder holds no run."""
     opened = Run(directory)
     # Read at once, so that a wrong folder is refused here and not at the first use.
     _ = opened.manifest
@@ -244,7 +245,7 @@ def analyze(directory: str | os.PathLike[str]) -> Run:
 
     Joined captures in a folder of their own are joined again.
 
-    Raises InputError where the folder is no run's, or its captures are missing or broken.
+    Raises InputError if the folder is not a run directory, or captures are missing or broken.
     """
     from outcast import analysis
     from outcast.view import figures, report

@@ -296,7 +296,7 @@ class Sweep:
 
 
 def open_sweep(directory: str | os.PathLike[str]) -> Sweep:
-    """Opens the folder of a sweep. Raises InputError where it is none."""
+    """Opens the folder of a sweep. Raises InputError if the folder holds no sweep."""
     opened = Sweep(directory)
     # Read at once, so that a wrong folder is refused here and not at the first use.
     _ = opened.experiment

@@ -13,7 +13,7 @@ from outcast.errors import ConfigError
 
 
 class _Exec(click.Command):
-    """Says where the `--` is missing, if an option of the command was taken for one of ours."""
+    """Says where `--` is missing, if an option of the command was read as an option of outcast."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         separated = "--" in args

@@ -58,7 +58,7 @@ def command(source: Path, selection: Selection, whole: bool, form: str, **option
     """Show the packets of a run, of joined captures (DIR) or of a joined table (FILE).
 
     FILE can also be one capture alone. Then its flows are shown: retransmissions and round trips,
-    as far as this one point tells them; --port names an interface of it.
+    where one capture point can show them; --port names an interface of it.
 
     Rows are in the order of arrival. Times count from the start of the traffic in a run, from the
     first packet with payload in joined captures, and from the first packet in a table; without a

@@ -1,4 +1,4 @@
-"""`outcast join`: joins the captures of a switch's ports, whoever made them."""
+"""`outcast join`: joins the captures of a switch's ports, from any source."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def run(
 
 
 class _Run:
-    """One run.
+    """The run in progress, whose steps `go` takes in order.
 
     Attributes:
         record: what the manifest has so far.
@@ -213,7 +213,7 @@ class _Run:
         if split := self.record.effective["routing"].split:
             self.emit({"event": "split", "flows": split})
         self.record.warnings += self.network.warnings
-        if self.is_virtual:  # In real time no kernel has it, which the documentation says.
+        if self.is_virtual:  # Ordinary kernels lack it, as the documentation says.
             self.record.warnings += frame_time_warnings()
 
     def _execute(self, command: Command) -> None:
@@ -297,7 +297,8 @@ class _Run:
     def _add_programs(self, stack: ExitStack) -> None:
         """Starts the configuration's programs; its servers are ready then.
 
-        Its modules are imported here, because what other runs import decides their bytes.
+        Its modules are imported here, because imports change a run's bytes, and runs without
+        programs must not change.
         """
         if not self.plan.programs and self.plan.command is None:
             return

@@ -1,6 +1,6 @@
-"""Fixed instants of virtual time, at which parts of a run begin however it came there.
+"""Fixed instants of virtual time at which parts of a run begin, independent of the set-up before.
 
-What the set-up did before, and for how long, must not reach the packets. So the guest sleeps to a
+What the set-up does, and how long it takes, must not affect the packets. So the guest sleeps to a
 fixed instant before the network is built, before its queues are set up, before probes open their
 sockets, and before the flows connect. They start at a fixed time after that.
 """

@@ -37,7 +37,7 @@ class Probe(Part):
     )
     kind: Literal["icmp", "udp"] = described(
         "icmp: echo requests, which the kernel answers, as ping(8); udp: datagrams from and to a "
-        "program of ours",
+        "program of outcast",
         default="icmp",
     )
     size_bytes: SizeBytes = described(

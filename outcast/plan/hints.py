@@ -1,7 +1,7 @@
-"""Lines before a run: what makes it answer another question, and what no known answer covers.
+"""Warnings before a run: settings that change what it measures, values beyond the tested envelope.
 
-Pure: a plan and its experiment say it all. `tests/unit/plan/test_hints.py` holds every bound of the
-envelope to the cases of tests/physics: some case reaches it, and none lies beyond.
+These are pure functions of a plan and its experiment. `tests/unit/plan/test_hints.py` holds every
+bound of the envelope to the cases of tests/physics: some case reaches it, and none lies beyond.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ LEAST_PAYLOAD = 0.5
 """The payload's share of a buffer, which counts whole packets with their bookkeeping (truesize;
 tcp_adv_win_scale in Documentation/networking/ip-sysctl.rst)."""
 LEAST_SEND_BUFFER_BYTES = 64 << 10
-"""Linux looks at a send buffer only before it begins a packet of so many bytes, which is cut later
+"""Linux looks at a send buffer only before it begins a packet of this size, which is cut later
 (tcp_sendmsg_locked in net/ipv4/tcp.c, GSO_LEGACY_MAX_SIZE)."""
 MOST_PAYLOAD = {"send_buffer": 0.9, "receive_buffer": 0.7}
 """That share at most: what a program sends lies together in few packets."""

@@ -28,7 +28,7 @@ LET_FAIL = "executions, which allow_failure lets pass"
 """How a warning names failures that the configuration requests."""
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""The PATH of every program, whoever starts the run."""
+"""The PATH of every program, for any user who starts the run."""
 
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _NAME = re.compile(r"(?<![\w.-])[A-Za-z][\w-]*(?![\w.-])")

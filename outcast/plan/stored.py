@@ -1,7 +1,7 @@
 """plan.json: the plan as the run directory keeps it.
 
 A run follows the stored plan, and the report draws it, so that nobody computes it a second time.
-Of the routes the kind and the seed are kept, because the graph and these two decide them
+Only the kind and the seed of the routes are kept, because they and the graph decide the routes
 (controllers/routes.py).
 """
 

@@ -262,7 +262,6 @@ def end_idle() -> None:
 
 
 def pack(folder: Path) -> bytes:
-    """The files of a folder as a ZIP file."""
     stream = io.BytesIO()
     # The guest's clock can begin before ZIP's first date.
     with zipfile.ZipFile(

@@ -32,7 +32,7 @@ class Group:
     Attributes:
         at: these keys and values.
         cells: each column's average over the runs, or its difference from another sweep.
-        stationary: how many of the `tested` runs were; in a comparison, of both sweeps together.
+        stationary: how many of the `tested` runs were stationary; in a comparison, of both sweeps.
     """
 
     at: dict[str, Any]
@@ -163,8 +163,8 @@ def default_values(frame: pl.DataFrame) -> list[str]:
     Where `analysis.compare` names groups, their ratio in place of the outcast ratio; where flows
     are grouped otherwise than by hop count, each group's mean goodput in place of each class's.
 
-    Of workloads, programs and probes those that outcast/quantities.py marks with `sweep`. The
-    losses elsewhere than at the bottleneck, if these are more than those at it in any run.
+    For workloads, programs and probes: the values that outcast/quantities.py marks with `sweep`.
+    The losses elsewhere than at the bottleneck, if any run has more of them than at it.
     """
     of_parts = [name for name in frame.columns if _is_usual(name) and frame[name].count()]
     ratios = [name for name in frame.columns if is_compared(name)]
@@ -180,7 +180,7 @@ def default_values(frame: pl.DataFrame) -> list[str]:
     if _lost_elsewhere(frame):
         usual.append("losses.elsewhere")
     present = [name for name in usual if name in frame.columns]
-    # Of flows of one class there is no ratio.
+    # Flows of a single class have no ratio.
     return [name for name in present if name != "outcast_ratio" or frame[name].count()]
 
 
@@ -347,7 +347,7 @@ def _column(frame: pl.DataFrame, key: str, option: str) -> pl.Series:
 
 
 def _columns_like(frame: pl.DataFrame, key: str) -> str:
-    """Suggests of the columns that share most words with `key` the nearest one, or some."""
+    """Suggests the columns most like `key`: the nearest column, or several."""
     every = f"--columns lists all {len(frame.columns)}"
     words = {*re.split(r"[._]", key)}
     shared = {name: len(words.intersection(re.split(r"[._]", name))) for name in frame.columns}

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from outcast.testing.networks import Networks
 
 MARK = ".outcast-evidence"
-"""Is in each folder with evidence, and has the test's name, as tests may share the folder's name.
+"""Marker file in each evidence folder. It holds the test's name, because several tests may share
+a folder's name.
 
 A later failure of the same test replaces no other folder.
 """

@@ -110,7 +110,6 @@ class Networks:
         return found
 
     def remove(self) -> None:
-        """Removes all runs."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _source(self, keys: Mapping[str, Any]) -> Source:
@@ -128,7 +127,7 @@ class Networks:
             failed = target.with_name(f"{target.name}.failed")
             self.kept += [failed] if failed.exists() else []
             if isinstance(error, NothingSentError | NoAnalysisError):
-                # What the programs did is known, and a test may be about just that.
+                # A test may check only the programs, whose results are known.
                 return Run(failed)
             # The folder moves if the test fails.
             error.args = (without_folder(str(error)), *error.args[1:])

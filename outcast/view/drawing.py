@@ -3,7 +3,7 @@
 matplotlib takes a second to import, and a run's figures two seconds to draw. So the process imports
 it while the run goes on, and then shares the figures out to a pool of this machine's cores. It is a
 program of its own, `python -m outcast.view.drawing DIRECTORY PARENT`, because multiprocessing would
-run the script of whoever calls `outcast.run` once more.
+run the script that calls `outcast.run` once more.
 """
 
 from __future__ import annotations

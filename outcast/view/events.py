@@ -117,7 +117,7 @@ def trace_sentences(run: Run) -> list[str]:
 
 
 def behind_the_capture(run: Run) -> str:
-    """The delays behind a queue's capture, for the end of a sentence; empty without any."""
+    """The delays behind a queue's capture, for the end of a sentence; empty if there are none."""
     plan = run.plan
     if plan is None:
         return ""

@@ -15,7 +15,7 @@ from outcast.api.joins import Join, join_captures
 from tests.emulation import hops
 
 LEAST_DROPS = 50
-"""So many drops a scene has to have to show anything."""
+"""The fewest drops with which a scene shows anything."""
 
 Make = Callable[[str], tuple[Path, dict[str, int]]]
 

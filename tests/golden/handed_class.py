@@ -114,7 +114,7 @@ class GoldenRunner:
     """Makes golden runs again, each of them once.
 
     Attributes:
-        kept: a folder for the runs that were made; None makes each anew.
+        kept: a folder for the runs that were made; None makes each again.
         asked: the experiments that were asked for.
     """
 

@@ -393,7 +393,7 @@ def make_fault(scene: Scene, seed: int) -> Fault:
         return Fault(port, by_ns, draw.randint(0, span_ns - QUIET_NS))
     if kind == "drifts" and abs(by_ns / span_ns) <= MOST_DRIFT:
         return Fault(port, drift=by_ns / span_ns)
-    # Faster than a machine's clock drifts, it is none (docs/join.md).
+    # A drift faster than a machine's clock ever has is no drift (docs/join.md).
     return Fault(port, drift=math.copysign(10 ** draw.uniform(-5, -3), by_ns))
 
 

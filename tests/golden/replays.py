@@ -1,7 +1,7 @@
 """The golden runs: small experiments whose captures are the same bytes on every machine.
 
     python -m tests.golden.replays [NAME]...                 compare with its hashes
-    python -m tests.golden.replays --write                   write the hashes anew
+    python -m tests.golden.replays --write                   write the hashes
     python -m tests.golden.replays --engine-only [NAME]...   without analysis and figures
 
 `replays.json` has for each run its configuration, what is set in it, and the SHA-256 of every

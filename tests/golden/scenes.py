@@ -147,7 +147,7 @@ def stepped(file: File, at_share: float, step_ns: int) -> File:
 
 
 def snapped(file: File, size: int) -> File:
-    """The file with so many bytes of each packet."""
+    """The file with the first `size` bytes of each packet."""
     return replace(file, packets=tuple(replace(one, data=one.data[:size]) for one in file.packets))
 
 

@@ -143,7 +143,7 @@ def page_of(
 
 
 def padding(size: int, delta: int) -> bytes:
-    """A discarded event of so many bytes, its word included."""
+    """A discarded event of `size` bytes, its word included."""
     return struct.pack("<II", delta << 5 | _PADDING, size - 4) + bytes(size - 8)
 
 

@@ -121,7 +121,7 @@ def buffers(size: str) -> Keys:
 
 
 def reno(rate: str, delay: str, packets: int, duration: str, /, **more: Any) -> Keys:
-    """One flow of Reno through a queue of so many packets; `more` may have more of `transport`."""
+    """One flow of Reno through a queue of `packets`; `more` may have more of `transport`."""
     transport = {"congestion_control": "reno", **more.pop("transport", {})}
     return keys(rate, delay, pfifo(packets), duration=duration, transport=transport, **more)
 

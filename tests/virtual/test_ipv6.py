@@ -56,7 +56,7 @@ def made(folder: Path, **settings: Any) -> outcast.Run:
 
 
 def captured(run: outcast.Run) -> Iterator[bytes]:
-    """Every frame of all captures, as far as it was captured."""
+    """The captured bytes of every frame of all captures."""
     for file in sorted(run.directory.captures.iterdir()):
         with file.open("rb") as stream:
             yield from (bytes(data) for _, data in dpkt.pcap.Reader(stream))

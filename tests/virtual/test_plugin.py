@@ -188,8 +188,8 @@ def test_a_server_that_ends(ended):
     assert "none.yaml: there is no such file" in done.stdout
     assert "did you mean 'pfifo'?" in done.stdout
     assert "program serve at h2" in done.stdout
-    assert "outcast/api" not in done.stdout, "frames of ours"
-    assert "outcast/experiment" not in done.stdout, "frames of ours"
+    assert "outcast/api" not in done.stdout, "frames of outcast"
+    assert "outcast/experiment" not in done.stdout, "frames of outcast"
     test = tmp_path / "test_app.py::test_a_server_that_ends"
     assert f"again:   python -m pytest {test}" in done.stdout
     kept = tmp_path / "kept" / "test_app.py-test_a_server_that_ends" / "1.failed"

@@ -228,8 +228,8 @@ TRIED = [name for name in queue_kinds.BY_NAME if name != "custom"]
 
 
 @pytest.mark.parametrize("kind", TRIED)
-def test_drops_is_at_limit_if_no_frame_is_lost_at_a_level_that_another_passes(outcomes, kind):
-    """That is drop-tail's definition. Frames are of one size here."""
+def test_only_drop_tail_kinds_drop_at_limit(outcomes, kind):
+    """Drop-tail loses no frame at a level that another frame passes. All frames have one size."""
     tried = [outcomes[case] for case, of in KIND_OF.items() if of == kind]
     levels = [
         (found.found_bytes()[~found.forwarded].min(), found.found_bytes()[found.forwarded].max())

@@ -85,7 +85,7 @@ _INPUT_BYTES = 1 << 12
 class _Stepwise(io.RawIOBase):
     """Reads a stream of one or more compressed parts.
 
-    Of a file that is cut off, gzip's own reader drops the last step, and zstd's ends without error.
+    If a file is cut off, gzip's own reader drops the last step, and zstd's ends without error.
     """
 
     def __init__(self, stream: IO[bytes], new: Callable[[], Any]) -> None:

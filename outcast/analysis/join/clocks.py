@@ -48,8 +48,8 @@ class Clocks:
             bound.
         shown_error_ns: the same without a drift that packets neither show nor exclude.
         contradiction: the bounds that no clocks satisfy, if there are any.
-        slack_ns: by how much sooner than it came a packet may seem to leave on right clocks,
-            because stamps have different units.
+        slack_ns: how long before its arrival a packet may seem to leave although the clocks are
+            right, because stamps have different units.
     """
 
     clocks: list[Clock]

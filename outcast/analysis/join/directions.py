@@ -183,7 +183,7 @@ def _count_marks(
 ) -> None:
     """Counts the directions that captures record themselves.
 
-    `halves` have one direction of a port, by the caller's word. A capture of the departures of all
+    `halves` have one direction of a port, as the caller states. A capture of the departures of all
     ports counts only for hosts that never sent.
     """
     for index in sorted(range(len(captures)), key=lambda index: known[index] == LEFT):

@@ -135,7 +135,7 @@ def _match(
                     first = at
                 output = out_port[out]
                 flow = in_flow[at]
-                # Equal paths have a queue each, so no order holds between them.
+                # Each equal path has its own queue, so packets keep no order.
                 in_order = (at > last_of_flow[flow] or flow_left_by[flow] != output) and (
                     apart
                     or (
@@ -207,7 +207,7 @@ def match(
     sizes: tuple[int, int, int],
     limits: Limits,
 ) -> Matched:
-    """Matches packets, which are in the order of time; `sizes`: of flows, inputs and outputs."""
+    """Matches packets in order of time; `sizes` gives the numbers of flows, inputs and outputs."""
     (arrivals, arriving), (departures, leaving) = came, outgoing
     flows, inputs, outputs = sizes
     buckets = 1 << min(max(len(arrivals).bit_length(), 8), 18)

@@ -82,7 +82,7 @@ RIGHT = Clock()
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """No clocks satisfy all bounds: the two captures that contradict each other most."""
+    """The two captures that contradict each other most, where no clocks satisfy all bounds."""
 
     first: int
     second: int

@@ -43,8 +43,8 @@ def find(
 ) -> dict[str, tuple[int, ...]]:
     """The ports behind which each address is, the surest first; ELSEWHERE alone if none is known.
 
-    `votes` has the packets that speak for each address and port, `given` the ports that are inputs
-    only, and outputs only, by the caller's word.
+    `votes` has the packets that are evidence for each address and port. `given` has the ports that
+    are inputs only, and outputs only, as the caller states.
     """
     paths = _Paths(_neighbours(conversations), _common(delays))
     for address, ballot in votes.items():

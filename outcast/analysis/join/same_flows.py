@@ -235,8 +235,8 @@ def join_flows(
 ) -> str:
     """Gives the matches one name and identity in both captures. Returns a remark.
 
-    `by_given` is positive if packets come in at the first by the caller's word, negative if they
-    leave there, else 0.
+    `by_given` is positive if the caller states that packets arrive at the first capture, negative
+    if they leave there, else 0.
     """
     packets = 0
     is_translated = False
@@ -325,7 +325,7 @@ def unite(
 ) -> United:
     """Gives flows that a hop changes the same name and identity in all captures.
 
-    `given` has CAME or LEFT for captures that have one direction by the caller's word.
+    `given` has CAME or LEFT for captures whose single direction the caller states.
     """
     alone = _alone(captures)
     wanted = _failing(captures, observations, alone)

@@ -42,10 +42,10 @@ def is_dense(packet_ns: int) -> pl.Expr:
 class Chains:
     """Chains of drops in the order of their beginning; arrays with one element per chain.
 
-    `others_through` is how many packets of other ports (for a flow's chain: of other flows) to the
-    same output came in from t_start to t_end and were forwarded; -1 if unknown. `longest_gap_ns` is
-    the longest time between two drops in a row, after `before_gap` drops; 0 and 1 for a single
-    drop. It shows where retransmissions after a timeout go on with a chain.
+    `others_through` counts forwarded packets to the same output that arrived from t_start to t_end:
+    of other ports, or for a flow's chain of other flows; -1 if unknown. `longest_gap_ns` is the
+    longest time between two successive drops, and `before_gap` the number of drops before it; 0
+    and 1 for a single drop. The gap shows where retransmissions after a timeout extend a chain.
     """
 
     ingress: I8

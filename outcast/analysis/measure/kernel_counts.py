@@ -27,7 +27,7 @@ from outcast.units import format_rate
 
 _AT_HOSTS = {"timeouts": "TcpExtTCPTimeouts", "retransmits": "TcpRetransSegs"}
 MOST_AWAY = 20
-"""A sample may be away from an end of the interval by one over this of its length."""
+"""A sample may be at most 1/MOST_AWAY of the interval's length from its end."""
 
 
 class KernelCounts:
@@ -144,7 +144,7 @@ def limits(
 ) -> dict[str, LimitSummary]:
     """How each flow's time divides, by its number; none with less than two samples or no clocks.
 
-    `flows` has when each was to send, and for how many seconds it waited for timeouts.
+    `flows` gives each flow's planned sending times, and how many seconds it waited for timeouts.
     """
     result = {}
     sockets = sockets.with_columns(
@@ -158,7 +158,7 @@ def limits(
         time_us = float(steps["us"].sum())
         if not time_us:
             continue
-        # Multipath TCP's windows and buffers are of the connection; its sockets are of subflows.
+        # Multipath TCP's windows and buffers belong to the connection, sockets to subflows.
         is_multipath = bool(record.subflows)
         is_known = mine.height >= LEAST_SAMPLES and not is_multipath
         buffered = "buffer_us" if is_known else "sndbuf_limited_us"
@@ -195,7 +195,7 @@ def _steps(samples: pl.DataFrame, size_bytes: int | None) -> pl.DataFrame:
 
     `paced_us` is how long a rate that was set for pacing held it back: both windows are open, and
     something is unsent. Such a rate is the flow's highest, and less than the congestion window
-    would give. TCP's own rates are higher than that, and BBR's change.
+    would give. TCP's own pacing rates are higher; BBR's rates vary.
     """
     has_room = (pl.col("unacked") < pl.col("cwnd")) & (
         (pl.col("unacked") + 1) * pl.col("mss") <= pl.col("snd_wnd")
@@ -226,7 +226,7 @@ def _steps(samples: pl.DataFrame, size_bytes: int | None) -> pl.DataFrame:
 
 
 def _share(is_so: pl.Expr) -> pl.Expr:
-    """The share of the time since the previous sample in which it was so."""
+    """The share of the time since the previous sample in which the condition held."""
     now = is_so.fill_null(value=False).cast(pl.Float64)
     return (now + now.shift()) / 2
 

@@ -1,8 +1,8 @@
-"""The time that every packet takes between two captures, besides any queue.
+"""The constant time that every packet takes between two captures, apart from queueing.
 
-A link, a slow switch or a clock that differs by a constant adds it to all waits. The least time
-from an input to an output bounds it from above. It is as long as that if packets took no longer
-after the output had run empty: then none of them waited.
+A link, a slow switch or a constant difference of clocks adds it to all waits. It is at most the
+least time from an input to an output. It equals this least time if packets that found the output
+empty took no longer, because such packets do not wait.
 """
 
 from __future__ import annotations

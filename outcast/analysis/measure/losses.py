@@ -32,7 +32,8 @@ _OF_THE_PORT: tuple[Cause, ...] = ("queue", "failure")
 """Causes that the join sees as drops, if the port is captured."""
 _MOST_NAMED = 3
 _FLOWS_IN_A_QUEUE = 100
-"""The most flows that cannot fill a host's queue, which has space for all they may have there."""
+"""The most flows that cannot fill a host's queue, because the queue has room for everything they
+may queue."""
 
 
 def loss_summary(analysis: Analysis) -> LossSummary | None:
@@ -190,7 +191,7 @@ def _failures(analysis: Analysis) -> Counter[str]:
     """What each port lost because its link was down.
 
     No counter of the kernel has these packets. So they are what came into a node, less what it
-    sent and lost otherwise. A captured port's own are those that the join shows. If several other
+    sent and lost otherwise. For a captured port, the join gives its losses. If several other
     ports of a node failed, the rest counts at the one that was down for longest.
     """
     failures: Counter[str] = Counter()
@@ -296,8 +297,8 @@ def utilisation(analysis: Analysis, link: LinkRecord) -> float:
     span_ns = traffic.duration_ns if at_end else traffic.t_end_ns - traffic.t_start_ns
     rate = analysis.link_rate(link.port, link.rate_bps)
     rate_bps = float(rate.mean_bps(np.array([0, span_ns], np.int64))[0])
-    # Of frames too short for Ethernet, which TCP sends only without timestamps, the counters
-    # do not have the number, so what fills them up is not counted.
+    # TCP sends frames too short for Ethernet only without timestamps. The counters do not count
+    # such frames, so their padding is left out.
     wire_bytes = link.bytes + link.overhead_bytes * link.packets
     return wire_bytes * 8 / (rate_bps * span_ns / 1e9) if rate_bps else 0.0
 
@@ -359,7 +360,7 @@ def _least_bytes(analysis: Analysis) -> Counter[tuple[str, str]]:
         counts_at = next((egress for egress in egresses if egress in directions), None)
         last = -1 if counts_at is None else directions.index(counts_at)
         crossed = directions[: last + 1]
-        if crossed and is_drawn:  # Of its hops between, any way has others.
+        if crossed and is_drawn:  # Each path has different hops in between.
             crossed = [crossed[0], crossed[-1]]
         for direction in crossed:
             needed[direction] += delivered[flow.flow]

@@ -51,12 +51,11 @@ def covered(run: Run, interval: Interval | None) -> Summary | Window | None:
 
 
 def rates_in(run: Run, span: Span) -> FlowRates | None:
-    """The bins of a run that lie in a span as a whole; None if there is none, or no flow."""
+    """The bins of a run that lie entirely in a span; None without such bins or without flows."""
     return fairness.rates_in(run.table("throughput"), round(run.summary.duration_s * 1e9), span)
 
 
 def goodput_bps(rates: FlowRates) -> dict[int, float]:
-    """Each flow's mean goodput in these bins, in bit/s."""
     totals = rates.goodput_bytes.sum(axis=1).tolist()
     seconds = rates.span.seconds
     return {flow: 8 * total / seconds for flow, total in zip(rates.flows, totals, strict=True)}

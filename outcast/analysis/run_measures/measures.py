@@ -78,7 +78,6 @@ def outcast_ratio(run: Run, measure: Measure) -> float:
 
 @measure(limits=NOT_NEGATIVE, has_interval=True)
 def class_goodput_bps(run: Run, measure: Measure) -> float:
-    """Mean goodput of a class's flows, in bit/s."""
     of_class = window(run, measure).classes.get(str(measure.hops))
     return of_class.mean_goodput_bps if of_class else math.nan
 
@@ -146,7 +145,6 @@ def flow_goodput_bps(run: Run, measure: Measure) -> tuple[dict[int, float], floa
 
 @measure(has_interval=True, limits=SHARE)
 def jain_index(run: Run, measure: Measure) -> float:
-    """Jain's fairness index over all flows."""
     return _or_nan(window(run, measure).jain_index)
 
 
@@ -163,7 +161,6 @@ def sender_jain_index(run: Run, measure: Measure) -> float:
 
 @measure(limits=NOT_NEGATIVE, has_interval=True)
 def total_goodput_bps(run: Run, measure: Measure) -> float:
-    """The goodput of all flows together, in bit/s."""
     return window(run, measure).total_goodput_bps
 
 
@@ -282,9 +279,9 @@ def rivals(run: Run, measure: Measure) -> float | None:
 def as_means(
     values: Sequence[float], measure: Measure, rivals_of: Mapping[str, float]
 ) -> list[float]:
-    """The values so that a geometric mean of them is the source's own: a ratio of means.
+    """Scales the values so that their geometric mean is the source's statistic, a ratio of means.
 
-    `rivals_of` has what `rivals` gave, by the measure's kind. Without it the values stay.
+    `rivals_of` maps a measure's kind to the result of `rivals`. Values of other kinds stay.
     """
     if measure.kind == "class_share":
         return statistics.as_ratio_of_means(values, None)
@@ -305,7 +302,7 @@ def is_logarithmic(measure: Measure) -> bool:
 def is_stationary(run: Run, measure: Measure) -> bool | None:
     """Whether the run shows no trend over the part that the measure covers.
 
-    None if it cannot be told: for a computation, for a run of few bins, or for a measure that
+    None if this is unknown: for a computation, for a run of few bins, or for a measure that
     counts over the whole run. See intervals.is_stationary.
     """
     if not MEASURES[measure.kind].has_interval:

@@ -43,7 +43,7 @@ def environment(folder: Path, seed: int, name: str, given: Iterable[str] = ()) -
 
 
 def found(argv: tuple[str, ...], folder: Path) -> list[str]:
-    """The command with the whole path of its program. Raises RunError where there is none."""
+    """The command with its program's whole path. Raises RunError if there is no such program."""
     if "/" in argv[0]:
         return [str(folder / argv[0]), *argv[1:]]
     path = shutil.which(argv[0], path=SEARCH_PATH)
@@ -59,7 +59,7 @@ def program_files(directory: RunDirectory, name: str) -> Path:
 def copy_files(source: Path, folder: Path) -> frozenset[str]:
     """Makes a working folder with a program's files; returns their paths, relative to it.
 
-    A file has the same time and the same mode, whoever owns it outside.
+    A file has the same time and mode for every owner outside.
     """
     folder.mkdir(mode=0o755)
     given = set()

@@ -22,9 +22,10 @@ from outcast.plan.noise import Span
 LATENCY64, JITTER64, RATE64, SLOT, PRNG_SEED = 10, 11, 8, 12, 14
 _RATE, _LOSS, _REORDER, _DISTRIBUTION, _GILBERT_ELLIOTT = 6, 5, 3, 2, 2
 _TABLE_VALUES, _SCALE = 4096, 8192
-"""A table's values, of at most 16384, and 1 in them (NETEM_DIST_SCALE in linux/pkt_sched.h)."""
+"""The number of entries in a table (at most 16384), and the entry for 1.0 (NETEM_DIST_SCALE in
+linux/pkt_sched.h)."""
 LIMIT_PACKETS = 100_000
-"""The packets that can wait; more than ever come."""
+"""The packets that can wait: larger than any backlog."""
 IN_ORDER_RATE = 1 << 62
 """In bytes per second. At this rate a packet of any size takes less than a nanosecond."""
 # struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead
@@ -108,7 +109,7 @@ class Shown:
     Attributes:
         loss: the share as the kernel keeps it.
         seed: None in kernels before Linux 6.6.
-        faults: all that a wire does at random but for loss.
+        faults: all random faults of the wire except loss.
         slot: the length of slots; None where they have other limits, or where there are none.
     """
 

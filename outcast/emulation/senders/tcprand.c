@@ -24,7 +24,7 @@ struct adaptive {
     double sigma2, mu, nu_tau, nu_omega, theta;
 };
 
-/* CUBIC's epoch, as far as the socket shows it: the window after the last loss (alpha, which is
+/* CUBIC's epoch, from what the socket shows: the window after the last loss (alpha, which is
  * ssthresh in TCP_INFO), and the window before that loss (Wmax), which follows from it. */
 struct epoch {
     double alpha, w_max;

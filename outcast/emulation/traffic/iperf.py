@@ -37,7 +37,7 @@ CONNECT_DEADLINE_S = 240.0
 LEAST_NOTICE_S = 0.4
 MOST_NOTICE_S = 5.0
 NOTICE_SHARE = 0.25
-"""How long before the start clients get it, as a share of the time that connecting took, within the
+"""Clients learn the start in advance, by this share of the time that connecting took, within the
 two bounds. A machine that was slow at connecting is slow at this too."""
 LEAD_S = 0.5
 """The time for connecting, if the start is set beforehand."""

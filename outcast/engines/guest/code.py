@@ -163,7 +163,7 @@ def find_programs(compiler: str) -> dict[str, bytes] | None:
     named = os.environ.get(parts.VARIABLE)
     ready = (_read(Path(named, "programs", place.name)) if named else None) or _read(place)
     if ready is None:
-        # Whoever uses the programs has read them, so nobody needs what is damaged.
+        # Users of the programs have read them by now, so nobody needs a damaged folder.
         shutil.rmtree(place, ignore_errors=True)
         ready = _read(place) if parts.provide(place) else None
     return ready

@@ -1,8 +1,8 @@
 """The base class of queue kinds, and what several kinds have in common.
 
-A kind is one class in a file of its own. The class has all that is particular to the kind: its
-keys in the configuration, what the kernel gets, what the kernel shows, when the queue drops, and
-what it counts. `outcast.emulation.queues`, `outcast.records.queue_statistics` and
+A kind is one class, in a file with related kinds. The class has all that is particular to the
+kind: its keys in the configuration, what the kernel gets, what the kernel shows, when the queue
+drops, and what it counts. `outcast.emulation.queues`, `outcast.records.queue_statistics` and
 `outcast.engines.doctor` derive everything else from the class. Nothing here asks a kernel.
 """
 
@@ -49,7 +49,7 @@ DEFAULT_BURST_BYTES = 1600
 
 
 RATE, PORT, OVERHEAD = "{rate}", "{port}", "{overhead}"
-"""Stand in the words for tc(8) for the port's rate, its name, and how it counts frames."""
+"""Placeholders in the words for tc(8): the port's rate, its name, and how it counts frames."""
 
 
 class Qdisc(NamedTuple):
@@ -58,7 +58,7 @@ class Qdisc(NamedTuple):
     Attributes:
         kind: its name in the kernel.
         options: see `Options`.
-        minor: the class of the first qdisc that it stands in; None: it stands in the one before.
+        minor: its parent's class, a class of the first qdisc; None: the qdisc before is its parent.
     """
 
     kind: str
@@ -110,11 +110,11 @@ class QueueKind(Part):
     @property
     @abstractmethod
     def wire_limit(self) -> Limit:
-        """The limit, if it counts packets or bytes as captures show them; else an empty Limit."""
+        """The limit, if it counts packets or bytes as captures do; else an empty Limit."""
 
     @abstractmethod
     def tc(self) -> tuple[Qdisc, ...]:
-        """The queue's qdiscs: the first one below the shaper, each other one below the one before.
+        """The queue's qdiscs from the top: the first is below the shaper, each next below the last.
 
         Below a qdisc that is set up by rtnetlink, tc(8) cannot set up another, because its batch
         runs first.
@@ -133,7 +133,7 @@ class QueueKind(Part):
         yield from ()
 
     def check_rate(self, rate_bps: int) -> None:
-        """Raises ValueError where it asks for more than a port of this rate sends."""
+        """Raises ValueError if its classes want more than a port of this rate sends."""
 
     def limit_options(self) -> bytes | None:
         """TCA_OPTIONS that give the last qdisc of `tc` this limit and let it keep its packets.

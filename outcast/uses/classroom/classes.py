@@ -33,7 +33,7 @@ from outcast.uses.classroom.folder import (
 _KEY_BYTES = 32
 
 _HEADER = """\
-# A class. `key` beside this file decides all seeds, and whoever has it can forge: keep both here.
+# A class. `key` beside this file decides all seeds, and anyone with it can forge: keep both here.
 # feedback: none (students see no marks) or points (the sheets that grading writes have them).
 # parameters: own (each student has other ones) or shared (all have the same; seeds differ).
 """
@@ -122,7 +122,7 @@ class Class:
             if os.path.lexists(self.handed_out(student).path):
                 raise ConfigError(
                     f"{self.handed_out(student).path}: exists, because {student} was handed a "
-                    "folder already; remove it to make it anew"
+                    "folder already; remove it to make it again"
                 )
         for student in students:
             with new_folder(self.handed_out(student).path) as partial:

@@ -1,7 +1,7 @@
 """The kinds of questions.
 
-A kind is registered by its place in `Question`. By that exercise.yaml knows it, and so do
-answers.yaml, the checks and the marking.
+A kind is registered by its place in `Question`. This makes it available to
+exercise.yaml, answers.yaml, the checks and the marking.
 """
 
 from __future__ import annotations

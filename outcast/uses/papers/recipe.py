@@ -27,9 +27,9 @@ class Fates(Part):
     """Each run of a point is made again, once for each of some other fates of its packets."""
 
     kind: Literal["flip", "keep", "noise", "blackout", "nudge"] = Field(
-        description="packets by lot that are dropped or forwarded instead, or keep their fate; all "
-        "noise anew; drops of blackouts undone, together and one by one; or a packet after each "
-        "blackout held for 1 us"
+        description="packets by lot that are dropped or forwarded instead, or keep their fate; new "
+        "noise everywhere; drops of blackouts undone, together and one by one; or a packet after "
+        "each blackout held for 1 us"
     )
     each: int = Field(ge=1, description="how many packets or blackouts of each run")
     hops: int | None = Field(default=None, description="the class that has the blackouts")

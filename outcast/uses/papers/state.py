@@ -115,14 +115,14 @@ def hold(store: SweepDirectory, made_by: MadeBy) -> MadeBy:
         if known.code != made_by.code:
             raise ConfigError(
                 f"{store.path}: its runs are of {_short(known)}, and this is {_short(made_by)}; "
-                f"{allowed}, which makes them anew"
+                f"{allowed}, which makes them again"
             )
         return known
     patterns = ("*/result.json", "*/noise/*/result.json", "runs/*/manifest.json")
     if any(any(store.path.glob(pattern)) for pattern in patterns):
         raise ConfigError(
             f"{store.path}: its runs are of a state that was not recorded; {allowed}, which makes "
-            "them anew"
+            "them again"
         )
     write_text(path, made_by.model_dump_json(indent=1) + "\n")
     return made_by
@@ -147,7 +147,7 @@ def of_runs(
         if len(known) > 1:
             raise ConfigError(
                 f"the runs are of different {what}: {' and '.join(known)}; allowed is one, as "
-                "another folder (-o) has, which makes them anew"
+                "another folder (-o) has, which makes them again"
             )
     digest = hashlib.sha256()
     every = {Path(inspect.getfile(function)).resolve() for function in measures}

@@ -77,7 +77,7 @@ def require_one_state(results: Sequence[Result]) -> None:
             if not first.state.is_same(other.state):
                 raise ConfigError(
                     f"{first.id} is of {first.state}; {other.id} is of {other.state}: a page has "
-                    f"results of one state; allowed is to make both anew in one folder: "
+                    f"results of one state; allowed is to make both again in one folder: "
                     f"{first.again} and {other.again}"
                 )
 

@@ -218,7 +218,7 @@ def write(factual: Record, run: Record, explanation: Explanation) -> None:
         if explanation.equal and packets["other"].any():
             raise UntrustedError(
                 f"{run.directory.path}: has the captures of {factual.directory.path} to the byte, "
-                "and other tables; outcast analyze makes those anew"
+                "and other tables; outcast analyze makes them again"
             )
         record = compare.of(factual, run, explanation, packets, numbers)
         write_record(run.directory.whatif, record)

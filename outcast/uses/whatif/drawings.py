@@ -1,4 +1,4 @@
-"""Draws a run with an intervention over the run in which somebody intervened, and its fate."""
+"""Figures of `whatif` and `fate`: a changed run over its original, and an outcome's probability."""
 
 from typing import Any
 
@@ -91,6 +91,6 @@ def probability_over_time(run: Run) -> Figure | None:
         axes.axhline(level, color=GREY, lw=0.5, ls=":", label="5 % and 95 %")
     if decision.decided_ns is not None:
         axes.axvline(decision.decided_ns / 1e6, color=GREY, lw=0.8, ls="--", label="decided")
-    axes.set(ylim=(-0.03, 1.03), xlabel="noise drawn anew from (ms)", ylabel="probability")
+    axes.set(ylim=(-0.03, 1.03), xlabel="new noise from (ms)", ylabel="probability")
     heading(figure, f"{run.summary.name}: {decision.outcome}")
     return figure

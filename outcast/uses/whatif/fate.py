@@ -16,7 +16,7 @@ from outcast import cli
 @click.argument("directory", type=click.Path(path_type=Path), metavar="RUN")
 @cli.option(
     "--at FROM:TO:STEP",
-    "From when on the noise is drawn anew: instants after the traffic's start, without TO.",
+    "When new noise begins: instants after the traffic's start, without TO.",
     "at",
     required=True,
 )

@@ -114,7 +114,7 @@ class Outcome:
             if flow.flow in named - planned:
                 raise ConfigError(
                     f"--outcome {self.words!a}: flow {flow.flow} is a program's, and each future "
-                    "numbers those anew; allowed are flows of the configuration and groups"
+                    "numbers them differently; allowed are flows of the configuration and groups"
                 )
 
 

@@ -105,7 +105,7 @@ def _milliseconds(value: float) -> str:
     return f"{value / 1e6:.3f} ms"
 
 
-HEADS = ("noise anew from", "futures", "with the outcome", "probability, 95 %")
+HEADS = ("new noise from", "futures", "with the outcome", "probability, 95 %")
 
 
 def rows(decision: Decision) -> Iterator[tuple[str, ...]]:

@@ -29,7 +29,7 @@ ZOOM_PACKETS = 40
 """How many packet times of a blackout to show. With more, marks would overlap."""
 ZOOM_INCHES = 2.2
 MOST_MARKS = 2_000
-"""The most packets that were not dropped in a zoom; of more, some stand for all."""
+"""The most packets that were not dropped in a zoom; beyond that, a sample is drawn."""
 LONGEST_BAR = 10
 """Longer chains share one bar, and one column in the report."""
 CHAIN_LENGTHS = (*map(str, range(1, LONGEST_BAR + 1)), f"> {LONGEST_BAR}")
@@ -196,7 +196,7 @@ def longest_blackout(run: Run, port: str) -> dict[str, Any] | None:
 def _first_blackout(
     run: Run, port: str, chosen: pl.Expr, order: Mapping[str, bool]
 ) -> dict[str, Any] | None:
-    """The first of a port's blackouts by these columns; True sorts from the greatest on."""
+    """The first of a port's blackouts by these columns; True sorts in descending order."""
     rows = (
         run.scan("blackouts")
         .filter(pl.col("ingress") == port, pl.col("others_through") > 0, chosen)

@@ -115,7 +115,7 @@ def save(figure: Figure, path: Path, dpi: float | None = None) -> Path:
     `dpi` is that of a PNG, and of what a vector file holds as pixels, which has 300 or more.
 
     Raises:
-        ValueError: the ending is none of FORMATS.
+        ValueError: the ending is not in FORMATS.
         OSError: the file cannot be written.
     """
     kind = path.suffix[1:].lower()

@@ -59,10 +59,9 @@ def flows_on_links(plan: Plan) -> Counter[frozenset[str]]:
 
 
 def positions(plan: Plan, boxes: Mapping[str, list[str]] | None = None) -> dict[str, Point]:
-    """The place of every node.
+    """In a network of layers, a switch is above the middle of the nodes linked below it.
 
-    In a network of layers, a switch is above the middle of the nodes linked below it. Any other
-    network is placed by outcast/view/figures/free_layout.py.
+    Any other network is placed by outcast/view/figures/free_layout.py.
     """
     if boxes is None:
         boxes = {host: [host] for host in plan.hosts}
@@ -109,7 +108,7 @@ def is_layered(plan: Plan) -> bool:
 
 
 def _free_positions(plan: Plan, boxes: Mapping[str, list[str]]) -> dict[str, Point]:
-    # Needs numpy, which whoever only wants a layered drawing's places need not load.
+    # Imported here, because a layered layout does not need numpy.
     from outcast.view.figures import free_layout
 
     representative = {host: hosts[0] for hosts in boxes.values() for host in hosts}
@@ -180,7 +179,7 @@ def _picture(plan: Plan, title: str, group_by: GroupKind | None) -> Figure:
         start, end = (placed[node] for node in plan.ends[plan.bottleneck.egress])
         _name_bottleneck(axes, start, end, "\n".join(named))
     else:
-        # Between links in all directions there is no place for a label of its own.
+        # Where links run in all directions, a separate label has no space.
         heading += f"\n{', '.join(named)} (orange)"
     _draw_nodes(axes, plan, boxes, placed, 0 if upright else 90)
     axes.set_title(heading, fontsize=11)

@@ -1,4 +1,4 @@
-"""The values of joined captures: what was joined, on which clocks, and how again."""
+"""The values of joined captures: what was joined, on which clocks, and the command to repeat it."""
 
 import shlex
 
@@ -82,7 +82,6 @@ def _limit(estimate: QueueEstimate) -> str:
 
 
 def command(manifest: CapturesManifest) -> str:
-    """The command that joins the same captures in the same way."""
     request = manifest.request
     words = ["outcast", "join"]
     for capture in request.captures:

@@ -86,7 +86,7 @@ def render(template: str | Path, **values: object) -> str:
 
 @cache
 def _environment() -> Environment:
-    # Imported here, because only who writes a page needs it.
+    # Imported here, because only writing a page needs it.
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(

@@ -156,7 +156,7 @@ def read(path: Path, interface: str | None) -> PortCapture:
 
     Raises:
         InputError: as `read_capture`, or it has no packets of IP.
-        ConfigError: no interface is named of several, or none has this name.
+        ConfigError: the file has several interfaces and none was named, or none has this name.
     """
     there = interfaces_of(path)
     named = [name for name in there if name]

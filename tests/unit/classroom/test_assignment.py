@@ -127,7 +127,7 @@ def test_further_students(tmp_path, capsys):
     before = klass.handed_out("ana").assignment.read_bytes()
     assert cli.invoke(["assignment", "handout", str(klass.path), "--student", "dan"]) == 0
     assert Class(klass.path).students == ("ana", "dan")
-    # A folder that was lost is made anew, to the byte.
+    # A folder that was lost is made again, to the byte.
     shutil.rmtree(klass.handed_out("ana").path)
     Class(klass.path).hand_out(["ana"])
     assert klass.handed_out("ana").assignment.read_bytes() == before

@@ -141,7 +141,7 @@ def test_a_senders_time_stands_between_the_delay_and_the_shaper(monkeypatch):
 def test_slots_are_told_to_netem_and_read_back():
     raw = netem.options(delay_ns=0, jitter_ns=0, limit_packets=9, in_order=False, slot=SLOT)
     assert netem.Shown(raw).slot == SLOT
-    # What else could end a slot is no slot of ours.
+    # A slot with other limits is not read as outcast's slot.
     limited = raw.replace(struct.pack("=qqi", 50_000, 250_000, 0), struct.pack("=qqi", 1, 2, 3))
     assert netem.Shown(limited).slot is None
     assert netem.Shown(netem.options(delay_ns=1, in_order=True)).slot is None

@@ -126,7 +126,7 @@ def test_more_is_asked_than_a_sockets_buffer_holds():
     questions = sampling.socket_questions(flows, lambda host: None)
     assert [source for question in questions for source in question.sources] == list(range(2000))
     assert max(len(question.sources) for question in questions) == sampling.ANSWERS_AT_ONCE
-    # There is none of these sockets, and the kernel says so 2,000 times.
+    # No such socket exists, and the kernel says so 2,000 times.
     assert [answers(question, 5) for question in questions] == [[]] * len(questions)
     questions[0].netlink.close()
 

@@ -97,7 +97,7 @@ def test_the_key_names_all_that_is_in_it(tmp_path, monkeypatch):
     assert provide(tmp_path).key != first.key
 
 
-def test_code_that_was_changed_is_made_anew(tmp_path):
+def test_changed_code_is_built_again(tmp_path):
     run = ThisPython()
     made = provide(tmp_path, run)
     calls = run.calls

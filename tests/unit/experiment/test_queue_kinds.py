@@ -70,7 +70,7 @@ def test_what_a_kind_says_is_known_everywhere(name):
     assert {qdisc.kind for qdisc in qdiscs} <= set(doctor.QDISCS) | own
     assert set(queue.probe) <= set(doctor.QDISCS)
     assert set(queue.counters) <= {qdiscs[0].kind}
-    # tc's batch runs first, so below a qdisc that it cannot set up there is none of tc's.
+    # tc's batch runs first, so no qdisc of tc is below a qdisc that tc cannot set up.
     rest = dropwhile(lambda qdisc: isinstance(qdisc.options, str), qdiscs)
     assert all(isinstance(qdisc.options, bytes) for qdisc in rest)
 

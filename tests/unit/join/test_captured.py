@@ -1,4 +1,4 @@
-"""Joined captures in a folder of their own: what a run has, as far as captures tell it."""
+"""Joined captures in a folder of their own: what a run has, if captures show it."""
 
 import json
 import re
@@ -24,7 +24,7 @@ FILES = {"s1-eth2": "in", "s1-eth3": "in", "s1-eth1": "out"}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    """A run of ours, whose captures are joined like anybody's."""
+    """A run, whose captures are joined like any others."""
     traffic = model.drop_tail(model.make_traffic(8, 3_000), 16_384, 10**9)
     folder = tmp_path_factory.mktemp("captured") / "run"
     write_run(folder, traffic, 50_000_000)
@@ -134,7 +134,7 @@ def test_every_verb_that_reads_a_run_reads_it(run, folder, capsys):
         RunDirectory(folder).read_manifest()
 
 
-def test_it_is_joined_anew_to_the_byte(folder):
+def test_joining_again_gives_the_same_bytes(folder):
     before = bytes_of(folder)
     (folder / "packets.parquet").unlink()
     assert outcast(["analyze", str(folder)]) == 0

@@ -1,4 +1,4 @@
-"""`outcast join` from the command line, on captures of ours and on a hardware switch's mirrors."""
+"""`outcast join` from the command line, on outcast's captures and a hardware switch's mirrors."""
 
 from collections.abc import Callable
 from dataclasses import replace

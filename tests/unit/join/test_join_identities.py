@@ -12,7 +12,7 @@ PUBLIC, VIRTUAL = "192.0.2.1", "10.0.1.200"
 
 
 def masquerade(seed: int, *, ports: bool = True) -> tuple[Change, Change]:
-    """Source addresses become one, and ports are given anew (nft masquerade random)."""
+    """Source addresses become one, and ports are replaced (nft masquerade random)."""
     draw = random.Random(seed)
     given: dict[tuple[str, int, int], int] = {}
 

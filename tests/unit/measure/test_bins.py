@@ -195,7 +195,7 @@ def test_random_phases_keep_nothing():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_share_is_that_of_the_draws(seed):
-    """Phases that are drawn anew every so often, and late by a draw of their own.
+    """Phases that are drawn at regular intervals, and delays with a draw of their own.
 
     Of two packets L apart 1 - L / lasts have one draw, and sinc(2J)^2 is kept where each is late by
     up to J up and down.

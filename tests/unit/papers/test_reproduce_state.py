@@ -81,7 +81,7 @@ def test_a_folder_holds_runs_of_one_state(tmp_path):
             state.hold(store, OURS.model_copy(update={"code": "0ther"}))
     assert str(refusal.value) == (
         f"{tmp_path / 'made'}: its runs are of code c0de (commit aaaaaaaaaaaa), and this is code "
-        "0ther (commit aaaaaaaaaaaa); allowed is another folder (-o), which makes them anew"
+        "0ther (commit aaaaaaaaaaaa); allowed is another folder (-o), which makes them again"
     )
 
 

@@ -148,7 +148,7 @@ def words() -> dict[str, int]:
 
 
 def test_the_guides_keep_to_their_words():
-    # Whoever adds a page takes words away elsewhere, or raises the number and says why.
+    # A new page takes words away elsewhere, or raises the number and says why.
     assert sum(words().values()) <= MOST_WORDS
     assert {name: count for name, count in words().items() if count > MOST_WORDS_OF_A_GUIDE} == {}
 

@@ -23,7 +23,7 @@ MODULES_AT_THE_ROOT = 8
 
 
 NO_MODULES = PACKAGE / "uses/classroom/exercises"
-"""Students' notebooks, which use outcast as anyone does; nothing of ours imports them."""
+"""Students' notebooks, which use outcast as anyone does; no module imports them."""
 
 
 def modules() -> Iterator[tuple[str, Path]]:

@@ -49,7 +49,7 @@ TAKES = {
 }
 """The inputs that a way is for, if not runs and their archives."""
 FEW = {"reproduce": 10, "assignment grade": 30}
-"""Each so-manieth of all other inputs is given to a way, if not each third."""
+"""N: a way gets every Nth of all other inputs; a way that is not listed gets every third."""
 
 TAKE_NOTHING = {"doctor", "guest", "clean", "completion"}
 YOUR_OWN = {"run", "exec", "sweep", "topo"}

@@ -35,7 +35,7 @@ def test_the_packet_that_tells_failing_from_passing_seeds_comes_first():
     assert "dropped in 5 of 5 that fail and 0 of 15 that pass" in str(found)
 
 
-def test_a_packet_is_the_same_where_sequence_numbers_begin_anew():
+def test_a_packet_is_the_same_where_sequence_numbers_restart():
     found = Flaky()
     for seed in range(8):
         fails = seed % 2 == 0

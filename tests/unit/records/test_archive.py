@@ -111,7 +111,7 @@ def test_hashes_of_compressed_captures_are_those_of_the_captures(run, tmp_path):
     assert {record.file for record in again.captures} == set(again.dropped)
 
 
-def test_what_others_made_anew_goes_in_and_foreign_files_do_not(run, tmp_path):
+def test_files_that_others_made_again_go_in_and_foreign_files_do_not(run, tmp_path):
     (run.path / "goodput.png").write_bytes(b"another figure")
     (run.path / "goodput.pdf").write_bytes(b"for a paper")
     (run.path / "summary.json").write_text(run.summary.read_text() + "\n")

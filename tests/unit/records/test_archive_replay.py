@@ -84,7 +84,7 @@ def packed(run, place) -> Path:
 
 
 def edited(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Path:
-    """The archive with another configuration and manifest, and with all hashes made anew."""
+    """The archive with another configuration and manifest, and with all hashes renewed."""
     held = zips.contents(file)
     config = yaml.safe_load(held["run/config.yaml"])
     manifest = json.loads(held["run/manifest.json"])

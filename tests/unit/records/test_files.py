@@ -141,7 +141,7 @@ def test_a_table_is_the_one_named(name, ending, tmp_path, monkeypatch):
 
 
 def test_no_text_of_a_csv_is_a_formula(tmp_path):
-    """Captures name their interfaces, and whoever made one wrote the name."""
+    """Captures name their interfaces, and the author of a capture chose the names."""
     names = ["=1+1", "eth0", "@x", None]
     frame = pl.DataFrame(
         {"ingress": pl.Series(names, dtype=pl.Categorical), "egress": names, "t": [-1, 2, 3, 4]}

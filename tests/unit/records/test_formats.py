@@ -37,7 +37,7 @@ def with_format(path: Path, number: object) -> None:
 
 
 def test_formats_begin_at_1_and_older_ones_are_read():
-    """Nothing was released before format 1; a later format of ours reads it."""
+    """Nothing was released before format 1; each later format reads it."""
     assert {newest(record) for record in RECORDS.values()} == {1}
 
     class Later(handed_in.Versioned):

@@ -176,7 +176,7 @@ def gains(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         axes.set_xticks(WITHIN_MS, [str(ms) for ms in WITHIN_MS])
         axes.minorticks_off()
         axes.set_title(point.label, fontsize=8)
-        axes.set_xlabel("within so many ms")
+        axes.set_xlabel("within (ms)")
     panels[0].set_ylabel("gain (Mbps)")
     panels[0].legend(fontsize=7)
     return 2.6 * len(points_run) + 0.6, 3.0
