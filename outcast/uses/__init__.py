@@ -1,7 +1,7 @@
-"""The uses of outcast: programs that are built on its public names. None of them imports another.
+"""The uses of outcast: programs that are built on the rooms of outcast.
 
-What they are built on imports none of them. It looks up here what a use adds, and loads it when it
-is first needed.
+A use imports public names, and no other use. pyproject.toml lists the exceptions, all in `papers`.
+The rooms import no use. They find in these tables what a use adds, and load it when needed.
 """
 
 from __future__ import annotations
