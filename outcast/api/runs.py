@@ -36,8 +36,8 @@ class Execution:
         duration_s: how long it took, by the engine's clock.
         ended_by: `itself`; `run`: a server at the run's end, a client that took too long; `limit`:
             its own limit of time.
-        output: what was kept of its standard output.
-        errors: what was kept of its standard error.
+        output: the part of its standard output that was kept.
+        errors: the part of its standard error that was kept.
         crash: the signal that ended it, and where if the kernel reported it; None if no signal
             ended it.
     """
@@ -169,12 +169,12 @@ class Run(records.Run):
         """Makes this run again with another fate of one packet or of some, all else the same.
 
         Args:
-            packet: a row of `table("packets", whole=True)`, from 0, or several; None changes the
-                fate of none.
+            packet: a row of `table("packets", whole=True)`, from 0, or several; None changes no
+                packet's fate.
             fate: `forward`, `drop`, `mark`, `keep`, or a delay as `delay=5us`: one for all packets,
                 or one for each.
             directory: a new or empty folder; None names it by the packet, beside this run.
-            port: the captured port at whose queue it happens; None is that of the packet's row.
+            port: the captured port at whose queue it happens; None: the port of the packet's row.
             lose: data segments that a link loses, as `flow 0, segment 17, link a-b`.
             allow_programs: as in `outcast.replay`.
             progress: as in `outcast.run`.
@@ -182,7 +182,7 @@ class Run(records.Run):
         Raises:
             ConfigError: the run has no such packet, or the packet cannot have this fate.
             InputError: the run cannot be made again.
-            RunError: the packet's fate became another one.
+            RunError: the packet did not get this fate.
             UntrustedError: the runs part before the intervention, or captures and counters of the
                 new run do not agree.
             OutcastError: the run failed, as in `run`.
@@ -219,7 +219,7 @@ def run(
     A run whose captures and counters contradict each other is returned too: see `Run.trusted`.
 
     Args:
-        experiment: what `load` returned.
+        experiment: the result of `load`.
         directory: a new or empty folder for the result; None is results/NAME-DATE-TIME.
         progress: whether to show it on standard error; None shows it on a terminal and in a
             notebook.

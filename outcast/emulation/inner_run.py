@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 GOODPUT_PAUSE_S = 1.0
 _AT_START_S = -0.01
-"""When links' counters are read for the start: all have connected, and none sends yet."""
+"""When links' counters are read for the start: all flows have connected, and no flow sends yet."""
 
 Made = TypeVar("Made", bound=Part)
 

@@ -13,12 +13,12 @@ import struct
 import time
 
 STEP_NS = 1_000_000_000
-"""Between the instants of the set-up. It takes 60 ms of virtual time in a fat-tree of 20 switches,
-because only waiting takes time."""
+"""The time between the instants of the set-up. The set-up takes 60 ms of virtual time in a fat-tree
+of 20 switches, because only waiting takes time."""
 CONNECT_STEP_NS = 5_000_000_000
-"""Between the instants at which flows may connect."""
+"""The time between the instants at which flows may connect."""
 OFFSET_NS = 123_456_789
-"""After a whole step, where no other process of the guest is likely to have a timer."""
+"""The offset after a whole step, at which other processes of the guest hardly have a timer."""
 _TIMER_ABSTIME = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 

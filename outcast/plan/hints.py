@@ -52,9 +52,9 @@ REAL_TIME_RATE_BPS = 10**8
 
 
 def extents(experiment: Experiment, plan: Plan) -> Iterator[tuple[str, int, str]]:
-    """Every number of a run that has a bound: the bound's name, the number, and whose it is.
+    """Every number of a run that has a bound: the bound's name, the number, and its owner.
 
-    Limits and queues are those on the paths of flows; of the bottleneck where there is no flow.
+    Limits and queues are those on the paths of flows; without flows, those of the bottleneck.
     """
     for (near, far), link in plan.links.items():
         where = f" of the link from {near} to {far}"
@@ -120,7 +120,7 @@ def beforehand(experiment: Experiment, plan: Plan, engine: EngineChoice) -> list
 
 
 def hints(experiment: Experiment, plan: Plan) -> list[str]:
-    """A line on each such thing: an unused queue, small buffers, and marks that never come."""
+    """A line on each hint: an unused queue, small buffers, and marks that never come."""
     return [
         *held_at_senders(experiment, plan),
         *buffer_warnings(experiment, plan),
@@ -169,11 +169,11 @@ LEAST_SEND_BUFFER_BYTES = 64 << 10
 """Linux looks at a send buffer only before it begins a packet of this size, which is cut later
 (tcp_sendmsg_locked in net/ipv4/tcp.c, GSO_LEGACY_MAX_SIZE)."""
 MOST_PAYLOAD = {"send_buffer": 0.9, "receive_buffer": 0.7}
-"""That share at most: what a program sends lies together in few packets."""
+"""The payload's share at most: a program's data lie together in few packets."""
 
 
 def longest_way_ns(experiment: Experiment, plan: Plan, path: Sequence[str]) -> int:
-    """What a full frame takes from the first node of a path to the last if every queue is full."""
+    """The time of a full frame from the first node of a path to the last if every queue is full."""
     queues = [ports.host_queue(experiment, plan, path[0])]
     queues += [ports.switch_queue(experiment, plan, port) for port in plan.ports_on(path)]
     links = [plan.links[hop] for hop in pairwise(path)]
@@ -294,7 +294,7 @@ def _unpaced(plan: Plan) -> set[Direction]:
 
 
 def _senders(plan: Plan) -> Iterator[tuple[Sequence[str], float]]:
-    """The way of each flow's data, and the most that it sends in bit/s."""
+    """The path of each flow's data, and its highest rate in bit/s."""
     for flow in plan.flows:
         yield flow.path, flow.transport.pacing_rate_bps or inf
     for each in plan.generated:
@@ -317,9 +317,9 @@ def _line(egress: str, rate_bps: int, own_bps: dict[Direction, int], others: int
 
 
 def offered_bps(plan: Plan) -> dict[Direction, float]:
-    """What the senders of flows and workloads can bring to each direction of a switch's link.
+    """The rate that flows and workloads can bring to each direction of a switch's link.
 
-    A sender brings what the slowest link before lets through, and no more than its pace.
+    A sender brings at most the rate of the slowest link before it, and at most its pace.
     """
     paces_bps: dict[tuple[Direction, Direction], float] = defaultdict(float)
     most_bps: dict[tuple[Direction, Direction], int] = {}

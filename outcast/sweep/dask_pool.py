@@ -54,7 +54,7 @@ def fingerprint() -> str:
 
 
 async def admit(ours: str, dask_worker: Any) -> str:
-    """Lets a worker make runs, one a thread, if its fingerprint is ours. Returns its fingerprint.
+    """Lets a worker make runs, one a thread, if its fingerprint is `ours`. Returns its fingerprint.
 
     Dask gives a task only to workers with free resources of the name that the task needs.
     """
@@ -249,7 +249,7 @@ def make_run(task: Task, stop_event: str) -> Reply:
                 if stop.is_set():
                     break
         if stop.is_set():
-            # Also a process that waits for another run.
+            # This also ends a process that waits for another run.
             pool.stop()
         over = Ended(task.name, Failure(RunError.__name__, "the sweep has ended"), 0.0)
         return ended[0] if ended else over, pack(folder)

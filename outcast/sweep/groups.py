@@ -22,7 +22,7 @@ from outcast.sweep.dataset import Dataset, is_compared
 _NEVER_BY = ("seed",)
 _MOST_VALUES_NAMED = 6
 _MOST_COLUMNS_NAMED = 20
-"""A refusal names no more columns than these, because it is one line."""
+"""The most columns that a refusal names, because it is one line."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def default_values(frame: pl.DataFrame) -> list[str]:
         of_parts = [*of_groups, *(name for name in of_parts if not name.startswith("classes."))]
     # A sweep of generated traffic alone has no flows of `flows`, so these values are 0 or missing.
     has_flows = any(name.startswith("classes.") for name in frame.columns)
-    # Where the groups shown are no classes, the outcast ratio compares none of them.
+    # If the groups shown are not classes, the outcast ratio compares none of them.
     ratio = ratios or ([] if of_groups else ["outcast_ratio"])
     of_run = [quantity.key for quantity in quantities.of("run", "sweep")]
     usual = [*((*ratio, *of_run[1:]) if has_flows or not of_parts else ()), *of_parts]
@@ -217,7 +217,7 @@ def remarks_on_losses(frame: pl.DataFrame) -> list[str]:
 
 
 COUNTED = {"asked": "analysis.from and to", "all active": "all flows active"}
-"""From each `interval` of a summary to why it covers a part of the run."""
+"""Why an `interval` of a summary covers only a part of the run."""
 
 
 def remarks_on_intervals(frame: pl.DataFrame) -> list[str]:
@@ -260,7 +260,7 @@ def summarize(
 
 
 def _stationary(*parts: pl.DataFrame) -> tuple[int, int]:
-    """How many runs were stationary, and of how many that is known."""
+    """The number of stationary runs, and of runs for which this is known."""
     known = [rows["stationary"].drop_nulls() for rows in parts if "stationary" in rows.columns]
     return sum(int(part.sum()) for part in known), sum(part.len() for part in known)
 

@@ -28,7 +28,7 @@ def keep(networks: Networks, home: Path, test: str) -> list[str]:
     """Copies the runs of a failing test to a folder named after it, and completes them.
 
     A debugger and fixtures still find them where they were. Each copy gets figures, the report, all
-    packets with verdicts, an archive, and what `outcast why` says, for which it is made once more.
+    packets with verdicts, an archive, and the output of `outcast why` on the run, made again.
     `home` holds the folders of all tests, whose names are those in pytest.
 
     Returns what to print: three lines for each run, or two where it failed.
@@ -54,7 +54,7 @@ def keep(networks: Networks, home: Path, test: str) -> list[str]:
 
 def fresh_folder(home: Path, test: str) -> Path:
     """An empty folder for a test, in place of the one that an earlier failure left."""
-    # A folder that was there before may be somebody's repository, so git goes on to see it.
+    # An older folder may be a repository, so git must still see it.
     with contextlib.suppress(FileExistsError):
         home.mkdir(parents=True)
         (home / ".gitignore").write_text("*\n")
@@ -77,7 +77,7 @@ def _has_mark(folder: Path, test: str) -> bool:
 
 
 def _complete(path: Path, again: str) -> list[str]:
-    """Adds what explains a run. Returns the lines to print; `again` is for one that failed."""
+    """Adds files that explain a run. Returns the lines to print; `again` is for a failed run."""
     if path.name.endswith(".failed"):
         return [f"the run failed; what it had written: {path}", f"again:   {again}"]
     from outcast.analysis.trace.events import EVENTS

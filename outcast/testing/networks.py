@@ -55,8 +55,8 @@ class Networks:
     def run(self, **keys: Any) -> Run:
         """Runs the network that these keys describe, as in a configuration file.
 
-        A client that fails is no error here: its program has another `status` than 0. Figures and
-        the report are left out. Only the programs are known where no packet was sent, or where
+        A client that fails is no error here: its program's `status` is not 0. Figures and the
+        report are left out. Only the programs' results are known if no packet was sent, or if
         outcast-test is installed, which has no analysis.
 
         Raises:

@@ -85,7 +85,7 @@ def _words(run: Run, change: AppliedChange) -> str:
 
 
 def rates_within(run: Run) -> str:
-    """The changes of rates of links with traffic inside the summary's interval, in words."""
+    """The changes of used links' rates inside the summary's interval, in words."""
     start_s, end_s = run.summary.start_s, run.summary.end_s
     links = run.counters.links
     crossed = {link.port for link in links if link.flows or link.acknowledged or link.other}

@@ -24,7 +24,7 @@ from outcast.analysis.join.packets import Crossing
 from outcast.errors import UntrustedError
 
 MOST_LATE = 0.01
-"""If more packets than this share stay for longer than possible, the clocks disagree."""
+"""The clocks disagree if a larger share of packets stays for longer than possible."""
 STEP_BACK_NS = 1_000_000
 """Stamps that go back by more are a step of the clock; by less, packets were noted out of order."""
 MOST_STEPS = 16
@@ -44,7 +44,7 @@ class Clocks:
         notes: a line on each correction.
         crossings: the sampled packets of each two captures, with corrected stamps.
         remarks: a line on the errors that remain, and on units that differ.
-        error_ns: the largest error of corrected stamps; 0 if nothing was corrected, None without a
+        error_ns: the largest error of corrected stamps; 0 without corrections, None without a
             bound.
         shown_error_ns: the same without a drift that packets neither show nor exclude.
         contradiction: the bounds that no clocks satisfy, if there are any.

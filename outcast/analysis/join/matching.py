@@ -26,7 +26,7 @@ class Limits:
 
     Attributes:
         max_sojourn_ns: the longest time between arrival and departure.
-        tolerance_ns: by how much sooner than it came a packet may seem to leave.
+        tolerance_ns: how long before its arrival a packet may seem to leave.
         apart: whether packets pass those of other flows, as in a queue with classes.
     """
 
@@ -36,7 +36,7 @@ class Limits:
 
 
 class Order(NamedTuple):
-    """The result of the walk: which arrival is which departure, and in which order.
+    """The result of the walk: each arrival's departure, and their order.
 
     Attributes:
         left_as: for each arrival, the departure that it became, or -1.
@@ -135,7 +135,7 @@ def _match(
                     first = at
                 output = out_port[out]
                 flow = in_flow[at]
-                # Each equal path has its own queue, so packets keep no order.
+                # Each equal path has its own queue, so packets of different paths keep no order.
                 in_order = (at > last_of_flow[flow] or flow_left_by[flow] != output) and (
                     apart
                     or (
@@ -190,7 +190,7 @@ class Matched:
     order: Order
 
     def settle(self) -> int:
-        """Moves the arrivals so that none leaves before it came. Returns by how much."""
+        """Moves the arrivals so that no packet leaves before its arrival. Returns the shift."""
         left_as, came_ns = self.order.left_as, self.arrivals.stamp_ns
         forwarded = left_as >= 0
         if forwarded.any():
@@ -293,7 +293,7 @@ def _match_named(
     is_one &= (waits >= -limits.tolerance_ns) & (waits <= longest) & (longer <= MOST_TAGS)
     came, left = came[is_one], left[is_one]
     if fits is not None and came.size:
-        # A packet without a sequence number is like others.
+        # Packets without a sequence number resemble each other.
         is_flipped = fits(came, left) & (arrivals.seq[came] > 0)
         came, left = came[is_flipped], left[is_flipped]
     order.left_as[came], order.came_as[left] = left, came

@@ -82,7 +82,7 @@ def _find(
 ) -> tuple[I32, I32, I32, I32, I32, I64, I32]:
     """The first and last packet of each chain of a group, and what follows `last` in Chains.
 
-    During a chain no packet of its own group gets through, so those who do belong to others.
+    During a chain no packet of its own group gets through, so packets that do belong to others.
     """
     dropped = (verdict == 1).sum()
     first, last = np.empty(dropped, np.int32), np.empty(dropped, np.int32)
@@ -159,7 +159,7 @@ def _chains(joined: Joined, group: I32, groups: int, counts: Bool | None) -> Cha
     return Chains(
         ingress=arrivals.port[first],
         egress=joined.egress[first],
-        # Only what takes part is known to be dropped.
+        # Only packets that take part are known to be dropped.
         first=first if own is None else np.searchsorted(own, first).astype(np.int32),
         last=last if own is None else np.searchsorted(own, last).astype(np.int32),
         t_start_ns=stamps[first],
@@ -204,7 +204,7 @@ def length_counts(drops: Array) -> dict[str, int]:
 
 
 LOTS = 20
-"""The draws of the lot. Its mean is then known to a fifth of a draw's spread."""
+"""The number of random draws. Their mean is known to about a fifth of a draw's spread."""
 
 
 def chains(lost: npt.NDArray[np.bool_]) -> int:
@@ -213,7 +213,7 @@ def chains(lost: npt.NDArray[np.bool_]) -> int:
 
 
 def chains_by_lot(lost: npt.NDArray[np.bool_], blocks: npt.NDArray[np.int64], seed: int) -> float:
-    """The mean number of chains if a lot decides which packets of a block are dropped.
+    """The mean number of chains if the dropped packets of a block are drawn at random.
 
     Each block keeps its number of drops, so neither a high loss rate nor congestion that comes and
     goes makes the number differ from `chains(lost)`. Packets are of one input port, in the order of

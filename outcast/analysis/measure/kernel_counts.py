@@ -99,7 +99,7 @@ def counted(analysis: Analysis) -> pl.DataFrame:
 
 
 def synchronisation(samples: pl.DataFrame) -> SynchronisationSummary | None:
-    """Pearson's correlation of each two flows' windows, over the times at which all were sampled.
+    """Pearson's correlation of every pair of flows' windows, over the times that all have samples.
 
     None with fewer than LEAST_SAMPLES such times, or if fewer than two flows' windows ever changed.
     """
@@ -121,9 +121,9 @@ def synchronisation(samples: pl.DataFrame) -> SynchronisationSummary | None:
 
 
 MOST_ELSEWHERE = 0.1
-"""A run warns where something besides the network limits a bulk flow for a larger share."""
+"""A run warns if something besides the network limits a bulk flow for a larger share of time."""
 MOST_SLOW = 1.02
-"""A run warns where full frames that waited left this much farther apart than their rate says."""
+"""A run warns if waiting full frames left at gaps this many times as long as their rate gives."""
 LEAST_SAMPLES = 10
 """With fewer there is no correlation, and only a lower bound of a send buffer's share."""
 _PRESSURE = "TcpExtTCPMemoryPressures"
@@ -186,12 +186,12 @@ def limits(
 def _steps(samples: pl.DataFrame, size_bytes: int | None) -> pl.DataFrame:
     """By how much clocks grew from each sample of a flow to the next; `us` is the time between.
 
-    `buffer_us` is how long the send buffer held the flow back. The kernel's own clock has a part of
-    it: it starts where a write finds the buffer full and all of it sent, counts whole jiffies, and
-    ends once a third is free again. A program that always has data leaves nothing unsent only where
-    the buffer is full. So the buffer limits where less than a segment is unsent although both
-    windows are open, and within a round trip of that, while a refill goes out. A flow of
-    `size_bytes` has no more data once it has sent them all.
+    `buffer_us` is how long the send buffer held the flow back. The kernel's own clock misses a part
+    of it: the clock starts where a write finds the buffer full and all of it sent, counts whole
+    jiffies, and ends once a third is free again. A program that always has data leaves nothing
+    unsent only where the buffer is full. So the buffer limits where less than a segment is unsent
+    although both windows are open, and within a round trip of that, while a refill goes out. A flow
+    of `size_bytes` has no more data once it has sent them all.
 
     `paced_us` is how long a rate that was set for pacing held it back: both windows are open, and
     something is unsent. Such a rate is the flow's highest, and less than the congestion window

@@ -102,13 +102,13 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What joined packets take at least: for each input and output, or for each output.
+    """The least times of joined packets: for each input and output, or for each output.
 
     Attributes:
         least_ns: the least time from an input to an output; 0 if no packet went there.
         busy, rates: what an output sent while packets waited, and its rate; None if too few waited.
         delays_ns: the part of `least_ns` that is surely no wait in a queue; 0 if it is less than a
-            packet takes there.
+            packet's time at that output.
         is_known: whether the least times are known to within a packet's time.
     """
 
@@ -139,7 +139,7 @@ def busy(joined: Joined, egress: int, delay_ns: I64) -> Busy:
     known = np.flatnonzero(came_as >= 0)
     came = came_as[known]
     there_ns[known] = arrivals.stamp_ns[came] + delay_ns[arrivals.port[came], egress]
-    # What is not known to have come in is sent without a pause if what left later was there.
+    # A packet without a known arrival left without a pause if a later packet was there.
     first_ns = np.minimum.accumulate(there_ns[::-1])[::-1]
     there_ns[came_as < 0] = first_ns[came_as < 0]
     waited[1:] = there_ns[1:] <= stamps[:-1]
@@ -220,7 +220,7 @@ def _shows_latency(joined: Joined) -> Bool:
 
 
 def latency(joined: Joined, unit_ns: int = 0) -> Latency:
-    """Finds what the packets of a join take at least, and whether it is no wait.
+    """Finds the least times of a join's packets, and the part of them that is no wait.
 
     Stamps are multiples of `unit_ns`, which makes rates less certain. A packet counts as waiting if
     it came in by the least time before the one ahead of it left. Where the least time is longer

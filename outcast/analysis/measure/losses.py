@@ -98,7 +98,7 @@ def _measured(analysis: Analysis, link: LinkRecord, cause: Cause) -> bool:
 def loss_warnings(losses: LossSummary | None, bottleneck: str, when: str = "") -> list[str]:
     """A warning if more packets were lost elsewhere than at the ports that `bottleneck` names.
 
-    `when` names the time of the counts where it is not the summary's interval.
+    `when` names the time of the counts if that is not the summary's interval.
     """
     if losses is None or losses.elsewhere <= losses.bottleneck:
         return []
@@ -238,7 +238,7 @@ def _down_ns(manifest: AnyManifest, links: list[LinkRecord]) -> dict[str, int]:
 
 
 def _came(analysis: Analysis, node: str) -> int | None:
-    """The packets that a node had to send; None if that is not known.
+    """The packets that a node had to send; None if unknown.
 
     A host with offloads sends several segments as one packet. Programs and probes may send packets
     that these counters lack, as ICMP.
@@ -307,7 +307,7 @@ def distrust(analysis: Analysis) -> list[str]:
     """Why the counters of links do not fit the planned paths; empty if they fit.
 
     A link that no path crosses must have sent nothing. Any other link must have sent at least the
-    payload that later left the bottleneck, of the flows that crossed it on their way there.
+    payload that later left the bottleneck and belongs to flows that crossed the link before.
     """
     needed = _least_bytes(analysis)
     reasons = [*_uneven(analysis)]

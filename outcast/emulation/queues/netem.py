@@ -159,8 +159,8 @@ def options(
 
     Each packet waits for `delay_ns`, which varies by up to `jitter_ns`, up or down, uniformly.
 
-    With `slot`, packets leave in batches: the first one that finds no slot begins one, and all that
-    have come leave at its end. The kernel's own generator draws a slot's length.
+    With `slot`, packets leave in batches: the first packet that finds no slot begins one, and all
+    packets that wait leave at its end. The kernel's own generator draws a slot's length.
     """
     share, twice, gap = 0, 0, 0
     if loss:

@@ -50,7 +50,7 @@ SYN_RETRIES = 6
 The first pause is of one second, and each is twice the one before (RFC 6298, sections 2.1, 5.5).
 """
 END_GRACE_S = 150.0
-"""How long a flow may take, after its time, to hand over what its socket still holds.
+"""How long after its time a flow may take to deliver the data that its socket still holds.
 
 A flow that was starved to the end tries again only at its timeout, which doubles up to two minutes
 (TCP_RTO_MAX). The run with the strongest effect must not fail for that.
@@ -299,7 +299,7 @@ def flows_of(run: Context) -> Flows:
 
 
 def lead_s(flows: int, round_trip_ns: int, syn_rounds: int = 1) -> float:
-    """How long that many flows may take to connect, if the start is set beforehand."""
+    """How long these flows may take to connect, if the start is set beforehand."""
     undropped_s = max(LEAD_S, LEAD_ROUND_TRIPS * round_trip_ns / 1e9) + LEAD_PER_FLOW_S * flows
     if syn_rounds <= 1:
         return undropped_s

@@ -45,7 +45,7 @@ TICK_NS = 64
 BURST_ROUNDING_NS = 1000 + TICK_NS
 """tc(8) rounds a burst's time to whole microseconds, and then to ticks."""
 DEFAULT_BURST_BYTES = 1600
-"""Little more than a full frame. In real time a port adds to it (outcast/plan/ports.py)."""
+"""A little more than a full frame. In real time a port adds to it (outcast/plan/ports.py)."""
 
 
 RATE, PORT, OVERHEAD = "{rate}", "{port}", "{overhead}"
@@ -138,8 +138,8 @@ class QueueKind(Part):
     def limit_options(self) -> bytes | None:
         """TCA_OPTIONS that give the last qdisc of `tc` this limit and let it keep its packets.
 
-        None where the kernel cannot: a red starts with an empty queue again, and sfq, fq, codel,
-        fq_codel, pie and dualpi2 throw away what is above a lower limit without counting a drop
+        None if the kernel cannot: red starts with an empty queue again, and sfq, fq, codel,
+        fq_codel, pie and dualpi2 discard packets above a lower limit without counting drops
         (their `change` functions in net/sched).
         """
         return None
@@ -156,7 +156,7 @@ class QueueKind(Part):
 
     @property
     def is_counted(self) -> bool:
-        """Whether each limit is in what the kernel counts, so that no port has to say more."""
+        """Whether each limit has a unit that the kernel counts, so that no port converts it."""
         return all(
             any(getattr(limit, unit) is not None for unit in self.counts)
             for limit in self.limits.values()
@@ -182,7 +182,7 @@ class QueueKind(Part):
             )
 
     def check_burst(self, rate_bps: int, frame_bytes: int = MTU_FRAME_BYTES) -> None:
-        """Raises ValueError where at this rate the burst that the kernel keeps holds no full frame.
+        """Raises ValueError if at this rate the kernel's burst does not hold a full frame.
 
         The kernel keeps a burst as a time, in whole ticks of 64 ns and in 32 bits (PSCHED_SHIFT in
         net/pkt_sched.h).
@@ -214,7 +214,7 @@ class Shaped(QueueKind):
 
 
 class Counted(Shaped):
-    """A queue whose limit is of what captures show."""
+    """A queue whose limit counts bytes or packets as captures do."""
 
     kind: str
     limit: QueueLimit

@@ -69,7 +69,7 @@ class Number(QuestionKind):
         for value in values:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise ValueError(f"its query gives {str(value)[:40]!r}, which is not a number")
-        # A NaN stands for no value, as in a mean of nothing.
+        # NaN means no value, as in the mean of an empty set.
         return tuple(float(value) for value in values if value == value)
 
     def require_sound(self) -> None:
@@ -157,10 +157,9 @@ class Prediction(OfChoices):
 
 
 class Packets(QuestionKind):
-    """A range that has to contain what the answer's query selects.
+    """A range that has to contain an object that the answer's query selects.
 
-    The query gives a row with two columns for each thing that may be pointed at: where it begins
-    and where it ends, in `unit`.
+    The query gives a row for each such object, with its beginning and its end in `unit`.
     """
 
     PUBLIC = ("unit", "widest")
@@ -226,7 +225,7 @@ class ByHand(QuestionKind):
 
     @abc.abstractmethod
     def task_of_teacher(self, answer: Any) -> str:
-        """What the teacher does with an answer, in words."""
+        """The teacher's task with an answer, in words."""
 
     def mark(self, answer: Any, right: Right | None) -> Marked:
         return self.missing() if answer is None else self.by_hand(self.task_of_teacher(answer))
@@ -338,7 +337,7 @@ class Effect(QuestionKind):
 
     @property
     def is_ratio(self) -> bool:
-        """Whether quotients are averaged, and not differences."""
+        """Whether quotients are averaged instead of differences."""
         return measures.is_logarithmic(self.measure)
 
     def interval(self, ours: Sequence[float], theirs: Sequence[float]) -> Interval:
