@@ -69,9 +69,9 @@ PAGES = {
 ABOUT = {
     "reproduction-t.md": (
         " The source shows CUBIC with Nagle's algorithm and without ABC, and says that neither "
-        "makes a difference. Its TCPRand is in the kernel. Here a sender of ours hands over each "
-        "payload, without Nagle's algorithm, because that would join payloads to full segments. "
-        "Nagle and ABC were not tried."
+        "makes a difference. Its TCPRand is in the kernel. Here outcast's own sender hands over "
+        "each payload, without Nagle's algorithm, because that would join payloads to full "
+        "segments. Nagle and ABC were not tried."
     ),
 }
 """What holds for all figures of a page."""
