@@ -36,7 +36,7 @@ ROWS: list[tuple[str, str, Any, str]] = [
         "`UDP_SEGMENT` (GSO)",
         "gso",
         [1000, 1000, 1000, 500],
-        "a send is cut into datagrams of the size asked for",
+        "a send is cut into datagrams of the requested size",
     ),
     ("`UDP_GRO`", "gro", [None] * 4, "taken, and datagrams come one by one"),
     ("ECN bits", "ecn", [0, 1, 2, 3], "set by `IP_TOS` or `IPV6_TCLASS`, they come as sent"),
@@ -51,7 +51,7 @@ ROWS: list[tuple[str, str, Any, str]] = [
         "Path MTU discovery",
         "path_mtu",
         ["EMSGSIZE", 1500],
-        "what the host's link does not take is refused (`EMSGSIZE`), and `IP_MTU` tells the MTU. "
+        "what the host's link does not take is refused (`EMSGSIZE`), and `IP_MTU` has the MTU. "
         "A path with a narrower link is refused before the run",
     ),
     (

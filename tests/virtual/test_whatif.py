@@ -197,7 +197,7 @@ def test_another_packet_is_an_error(run, tmp_path):
         update={"fates": (fate.model_copy(update={"ip_id": (fate.ip_id + 1) % 65536}),)}
     )
     directory.write_manifest(manifest.model_copy(update={"interventions": wrong}))
-    with pytest.raises(RunError, match="did not come, so this is another experiment"):
+    with pytest.raises(RunError, match="did not come, so this is not the requested experiment"):
         outcast.replay(forced.run.path)
 
 
