@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +31,6 @@ class Place:
     jobs: int | None = None
     resume: bool = False
     scheduler: str | None = None
-    shard: tuple[int, int] | None = None
-    merge: Sequence[str | os.PathLike[str]] = ()
     allow_programs: bool = False
     progress: bool | None = None
 
@@ -42,20 +38,6 @@ class Place:
         """Raises ConfigError if no runs could be made so."""
         if self.jobs is not None and self.jobs < 1:
             raise ConfigError(f"jobs: {self.jobs}; allowed is 1 or more")
-        if self.shard is not None and not 1 <= self.shard[0] <= self.shard[1]:
-            raise ConfigError(f"shard: {self.shard}; allowed is (I, N) with I from 1 to N")
-
-    def part(self, names: Iterable[str]) -> list[str]:
-        """The runs that are made here."""
-        number, count = self.shard or (1, 1)
-        return [*names][number - 1 :: count]
-
-    def shards(self) -> list[SweepDirectory]:
-        """The folders of shards. Raises InputError if a folder holds no shard."""
-        shards = [SweepDirectory(Path(shard)) for shard in self.merge]
-        for shard in shards:
-            shard.read_experiment()
-        return shards
 
 
 def experiment_of(path: Path, allow_programs: bool) -> tuple[Experiment, Manifest]:
@@ -75,24 +57,20 @@ def make_each(
     changes: Mapping[str, Interventions],
     from_ns: Mapping[str, int],
     place: Place,
-) -> list[str]:
+) -> None:
     """Makes runs with interventions, as a sweep does, and compares each with the run before it.
 
     `changes` and `from_ns` say by the name of a run's folder what is changed in it, and up to when
     it has to be equal, after the traffic's start.
 
-    Returns the names of those that the place has now: all, or its shard.
-
     Raises:
         ConfigError: the folder cannot be used.
-        InputError: a folder to merge is no shard.
         RunError: one failed.
         UntrustedError: one is another run before its intervention.
     """
     if factual.directory.path.resolve() in place.folder.resolve().parents:
         raise ConfigError(f"{place.folder}: is inside the run; allowed is another folder")
-    shards = place.shards()
-    names, first = place.part(changes), factual.directory.read_manifest()
+    first = factual.directory.read_manifest()
     provision.provide(Planned(experiment), place.progress)
 
     def check(directory: SweepDirectory, name: str) -> None:
@@ -101,35 +79,37 @@ def make_each(
         comparing.require_prefix(explanation, from_ns[name], name)
         store.reduce(made, "drop")
 
-    resume = place.resume or bool(shards)
-    with absolute_search_paths(), store.opened(place.folder, experiment, resume) as directory:
-        _gather(directory, names, shards)
-        with displays.of_sweep(place.progress) as observer:
-            finished = store.take_stock(directory, dict.fromkeys(names, experiment), observer.note)
-            for name in sorted(finished):
-                made = directory.run(name).read_manifest()
-                if why := _why_another(made, changes[name], first):
-                    directory.set_aside(name, why)
-                    observer.note(f"set aside and made again: {why}")
-                    finished.remove(name)
-            tasks = [
-                _task(name, experiment, changes[name]) for name in names if name not in finished
-            ]
-            pool = pool_of(place.jobs, place.scheduler)
-            try:
-                ended = scheduler.run(
-                    tasks,
-                    len(finished),
-                    directory,
-                    pool,
-                    Limits(),
-                    observer,
-                    on_result=lambda name: check(directory, name),
-                )
-            finally:
-                pool.stop()
+    with (
+        absolute_search_paths(),
+        store.opened(place.folder, experiment, place.resume) as directory,
+        displays.of_sweep(place.progress) as observer,
+    ):
+        finished = store.take_stock(directory, dict.fromkeys(changes, experiment), observer.note)
+        for name in sorted(finished):
+            made = directory.run(name).read_manifest()
+            if why := _why_another(made, changes[name], first):
+                directory.set_aside(name, why)
+                observer.note(f"set aside and made again: {why}")
+                finished.remove(name)
+        tasks = [
+            _task(name, experiment, change)
+            for name, change in changes.items()
+            if name not in finished
+        ]
+        pool = pool_of(place.jobs, place.scheduler)
+        try:
+            ended = scheduler.run(
+                tasks,
+                len(finished),
+                directory,
+                pool,
+                Limits(),
+                observer,
+                on_result=lambda name: check(directory, name),
+            )
+        finally:
+            pool.stop()
     _require_all(ended)
-    return names
 
 
 def _task(name: str, experiment: Experiment, change: Interventions) -> Task:
@@ -151,20 +131,6 @@ def causes(factual: Record, made: Iterable[RunDirectory]) -> list[str]:
     first = factual.directory.read_manifest()
     each = (comparing.causes(first, directory.read_manifest()) for directory in made)
     return [*dict.fromkeys(words for found in each for words in found)]
-
-
-def _gather(
-    directory: SweepDirectory, names: Sequence[str], shards: Sequence[SweepDirectory]
-) -> None:
-    """Copies the runs of shards that the folder lacks."""
-    for shard in shards:
-        for name in names:
-            source, target = shard.run(name), directory.run(name)
-            if source.manifest.exists() and not target.path.exists():
-                # A copy that is broken off is no run.
-                directory.clear(name)
-                shutil.copytree(source.path, directory.attempt(name) / store.RESULT)
-                directory.accept(name)
 
 
 def _why_another(made: Manifest, change: Interventions, first: Manifest) -> str | None:

@@ -60,11 +60,8 @@ def prepare(
     jobs: int | None = None,
     scheduler: str | None = None,
     resume: bool = False,
-    shard: tuple[int, int] | None = None,
 ) -> Prepared:
     """Checks every point of a sweep, and finds the runs that are left. Nothing is run.
-
-    `shard` is a number from 1 on and a count; see Plan.shard.
 
     Raises:
         ConfigError: naming the point that is no experiment or cannot be built.
@@ -76,8 +73,6 @@ def prepare(
             "--scheduler: realtime runs share no machine and are made on this one only; "
             "allowed is engine: virtual"
         )
-    if shard is not None:
-        planned = planned.shard(*shard)
     target = path or Path("results") / f"{planned.experiment.name}-sweep"
     there = SweepDirectory(target)
     missing = [
@@ -103,24 +98,6 @@ def carry_out(
             return scheduler.run_sweep(plan, path, pool, observer, limits=limits, resume=resume)
     finally:
         pool.stop()
-
-
-def merge_shards(
-    source: Source, shards: Sequence[Path], path: Path | None = None
-) -> tuple[Path, str | None]:
-    """Puts the shards of a sweep together in a new folder.
-
-    Returns:
-        The folder, and a warning where different versions made the runs.
-
-    Raises:
-        InputError: a run is missing or damaged; the error names it.
-        ConfigError: a shard is of another configuration, or the folder cannot be used.
-    """
-    planned = plan.plan_sweep(source, lambda experiment: engines.choose(experiment).name)
-    target = path or Path("results") / f"{planned.experiment.name}-sweep"
-    whole = scheduler.merge(planned, shards, target)
-    return target, scheduler.mixture_warning(planned, whole)
 
 
 def run_sweep(

@@ -127,56 +127,23 @@ def gathered(
 
 @dataclass(frozen=True)
 class Work:
-    """Where many runs are made, and which of them.
-
-    Attributes:
-        shard: a number from 1 on and a count; only this part of the runs is made.
-        merge: folders of shards.
-    """
+    """Where many runs are made."""
 
     jobs: int | None
     scheduler: str | None
-    shard: tuple[int, int] | None
-    merge: tuple[Path, ...]
     resume: bool
 
-    @property
-    def part(self) -> str:
-        """The part as --shard takes it; empty for the whole."""
-        return "" if self.shard is None else f"{self.shard[0]}/{self.shard[1]}"
 
-
-def _shard(
-    _ctx: click.Context, _option: click.Parameter, text: str | None
-) -> tuple[int, int] | None:
-    """The number and the count of a shard."""
-    if text is None:
-        return None
-    match = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", text)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        raise ConfigError(f"--shard: {text!r}; allowed is I/N with I from 1 to N, as 3/10")
-    return int(match[1]), int(match[2])
-
-
-def work(
-    what: str, merging: str, resuming: str, *more: Callable[[Any], Any]
-) -> Callable[[Any], Any]:
-    """Gives a verb that makes many runs the argument `work`, and more options amid its own.
-
-    `merging` and `resuming` are the help of --merge and --resume.
-    """
+def work(what: str, resuming: str) -> Callable[[Any], Any]:
+    """Gives a verb that makes many runs the argument `work`; `resuming` is the help of --resume."""
     workers = (
         f"Make the {what} on the workers of the Dask scheduler at ADDRESS, as tcp://host:8786."
     )
-    shard = f"Make only the I-th of N parts of the {what}, as 3/10. --merge puts them together."
     return gathered(
         "work",
         Work,
         jobs,
         option("--scheduler ADDRESS", workers),
-        *more,
-        option("--shard I/N", shard, callback=_shard),
-        path("--merge DIR", merging, multiple=True),
         flag("--resume", resuming),
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +12,10 @@ from rich.console import Console
 
 from outcast import units
 from outcast.cli import shared, terminal
-from outcast.errors import ConfigError, RunError, StoppedError, UntrustedError
+from outcast.errors import RunError, StoppedError, UntrustedError
 
 if TYPE_CHECKING:
     from outcast.api.sweeps import Prepared
-    from outcast.experiment import Source
     from outcast.sweep.scheduler import Limits, Result
 
 _MOST_NOTES = 3
@@ -45,7 +43,6 @@ def _limits(keep_free: str, deadline: str | None) -> Limits:
 @shared.flag("--dry-run", "Show the runs; run nothing.")
 @shared.work(
     "runs",
-    "Run nothing; put the shards' folders together. Can be repeated. Every run must be there.",
     "Continue the sweep in the folder.",
 )
 @shared.output("DIR", "The sweep's folder [default: results/NAME-sweep].")
@@ -89,41 +86,22 @@ def command(
         shared.note(
             f"{config} has no `sweep:`, so this is one point; --set sweep.KEY=[A,B] adds some"
         )
-    if work.merge:
-        others = work.resume or dry_run or work.shard is not None
-        _merge(source, work.merge, output, others=others)
-        return
     if not dry_run:
         guest.provide(Planned(whole), progress=True)
-    prepared = sweeps.prepare(
-        source,
-        output,
-        **{name: getattr(work, name) for name in ("jobs", "scheduler", "resume", "shard")},
-    )
+    prepared = sweeps.prepare(source, output, **vars(work))
     _show_plan(terminal.console(), prepared)
     if dry_run:
         return
     try:
         result = sweeps.carry_out(prepared, limits, progress=True)
     except KeyboardInterrupt:
-        raise StoppedError(f"interrupted; {_how_to_go_on(prepared.path, work.part)}") from None
+        raise StoppedError(f"interrupted; {_how_to_go_on(prepared.path)}") from None
     except RunError as error:
         # What is finished is kept, whatever ended the sweep.
         if (prepared.path / "sweep.yaml").exists():
-            raise RunError(f"{error}; {_how_to_go_on(prepared.path, work.part)}") from None
+            raise RunError(f"{error}; {_how_to_go_on(prepared.path)}") from None
         raise
-    _conclude(result, work.part)
-
-
-def _merge(source: Source, shards: Sequence[Path], output: Path | None, *, others: bool) -> None:
-    from outcast.api import sweeps
-
-    if others:
-        raise ConfigError("--merge: runs nothing; allowed beside it are --set and -o")
-    target, warning = sweeps.merge_shards(source, shards, output)
-    if warning is not None:
-        terminal.echo(warning, err=True)
-    terminal.echo(f"{len(shards)} folders merged, every run is there; outcast results {target}")
+    _conclude(result)
 
 
 def _show_plan(console: Console, prepared: Prepared) -> None:
@@ -151,13 +129,12 @@ def _show_plan(console: Console, prepared: Prepared) -> None:
     console.print("\n".join(lines), soft_wrap=True)
 
 
-def _how_to_go_on(target: Path, part: str) -> str:
+def _how_to_go_on(target: Path) -> str:
     config = shlex.quote(str(target / "sweep.yaml"))
-    shard = f" --shard {part}" if part else ""
-    return f"to go on: outcast sweep {config}{shard} --resume -o {shlex.quote(str(target))}"
+    return f"to go on: outcast sweep {config} --resume -o {shlex.quote(str(target))}"
 
 
-def _conclude(result: Result, part: str) -> None:
+def _conclude(result: Result) -> None:
     """Says how it ended. Raises what the exit status comes from."""
     progress, path = result.progress, result.directory.path
     done = progress.finished_before + progress.finished
@@ -167,10 +144,10 @@ def _conclude(result: Result, part: str) -> None:
     if progress.stopped is not None:
         raise RunError(
             f"stopped with {len(progress.waiting)} runs left: {progress.stopped}; "
-            f"{_how_to_go_on(path, part)}"
+            f"{_how_to_go_on(path)}"
         )
     if progress.failures:
-        raise RunError(f"{len(progress.failures)} runs failed; {_how_to_go_on(path, part)}")
+        raise RunError(f"{len(progress.failures)} runs failed; {_how_to_go_on(path)}")
     if result.disagreeing:
         raise UntrustedError(
             f"captures and counters of {len(result.disagreeing)} runs do not agree: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment, OwnTopology, Source, Sweep, dump
@@ -52,13 +52,6 @@ class Plan:
     def requested(self) -> dict[str, Experiment]:
         """The experiments of all runs, by the runs' names."""
         return {run.point.name: run.experiment for run in self.runs}
-
-    def shard(self, number: int, count: int) -> Plan:
-        """The runs of shard `number`, from 1 on, of `count`.
-
-        Runs of one point go to different shards, so that all shards take equally long.
-        """
-        return replace(self, runs=self.runs[number - 1 :: count])
 
     def tasks(self, finished: Container[str], executor: str = REAL) -> list[Task]:
         """A task for each run that is not finished."""

@@ -1,4 +1,4 @@
-"""Makes the runs of a sweep: starts them, stores results, tries again, stops; merges shards."""
+"""Makes the runs of a sweep: starts them, stores results, tries again, stops."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
-from outcast.archive.contents import listed
-from outcast.errors import ConfigError, InputError
 from outcast.sweep import dataset, store
 from outcast.sweep.plan import Plan
 from outcast.sweep.pool import ATTEMPTS, REAL, Ended, Failure, Pool, Task
@@ -232,49 +230,3 @@ def mixture_warning(plan: Plan, directory: SweepDirectory) -> str | None:
         return None
     counts = ", ".join(f"{count} by {maker}" for maker, count in makers.items())
     return f"warning: these runs are not alike: {counts}; remove the run folders to make them again"
-
-
-def merge(plan: Plan, shards: Sequence[Path], target: Path) -> SweepDirectory:
-    """Copies every run of a plan from the shards' folders into a new folder, with its dataset.
-
-    Raises:
-        InputError: a shard is no sweep, or a run is missing or not as it was when it ended. Nothing
-            is written then.
-        ConfigError: a shard or a run is of another configuration, or the folder cannot be used.
-        BusyError: another process works in the folder.
-    """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target}: exists already; allowed is a new or empty folder (-o)")
-    directories = [SweepDirectory(path) for path in shards]
-    for directory in directories:
-        store.require_same(directory, plan.experiment)
-    places: dict[str, Path] = {}
-    missing: list[str] = []
-    for name, requested in plan.requested.items():
-        runs = [directory.run(name) for directory in directories]
-        found = next((run for run in runs if run.manifest.exists()), None)
-        if found is None:
-            failures = (directory.failures().get(name) for directory in directories)
-            failed = next((f" ({each.kind}: {each.message})" for each in failures if each), "")
-            missing.append(f"{name}{failed}")
-            continue
-        if why := store.problem(found):
-            raise InputError(f"{why}; make it again in its shard with --resume")
-        if key := store.other_key(found, requested):
-            raise ConfigError(
-                f"{found.path}: was made with another {key} than this configuration has; "
-                "allowed are runs of the same configuration and files"
-            )
-        places[name] = found.path
-    if missing:
-        raise InputError(
-            f"{len(missing)} of {len(plan.runs)} runs are missing: {listed(missing)}; make them in "
-            "their shards with --resume"
-        )
-    with store.opened(target, plan.experiment, resume=False, own=plan.own) as whole:
-        store.keep_networks(whole, plan.own_topologies)
-        for name, path in places.items():
-            shutil.copytree(path, whole.attempt(name) / RESULT, symlinks=True)
-            whole.accept(name)
-        dataset.write(whole)
-        return whole

@@ -274,15 +274,6 @@ def _require_usable(directory: SweepDirectory, config: Experiment, resume: bool)
         raise ConfigError(f"{path}: exists and holds no sweep; allowed is a new folder")
     if not resume:
         raise ConfigError(f"{path}: holds a sweep already; --resume continues it")
-    require_same(directory, config)
-
-
-def require_same(directory: SweepDirectory, config: Experiment) -> None:
-    """Raises ConfigError if a folder holds a sweep of another configuration.
-
-    Raises InputError if it does not hold a sweep.
-    """
-    path = directory.path
     there, here = (_facts(tree) for tree in (directory.read_experiment(), config))
     for key in here.keys() | there.keys():
         if here.get(key) != there.get(key):

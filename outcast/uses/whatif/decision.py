@@ -33,11 +33,9 @@ def fate(
     jobs: int | None = None,
     resume: bool = False,
     scheduler: str | None = None,
-    shard: tuple[int, int] | None = None,
-    merge: Sequence[str | os.PathLike[str]] = (),
     allow_programs: bool = False,
     progress: bool | None = None,
-) -> Decision | None:
+) -> Decision:
     """Asks from when on an outcome was decided: futures from several instants on.
 
     In a future, the run's noise is drawn from another seed from that instant on. All before is the
@@ -52,13 +50,11 @@ def fate(
         jobs: how many runs go on at a time; None is as many as there are cores.
         resume: go on with the futures in the folder; what is finished there is not repeated.
         scheduler: the address of a Dask scheduler, whose workers make the futures instead.
-        shard: a number from 1 on and a count, as `(3, 10)`: only this part of the futures is made.
-        merge: the folders of all shards, whose futures are put together; those that lack are made.
         allow_programs: as in `replay`.
         progress: as in `outcast.run`.
 
     Returns:
-        What was found; None for a shard, which does not have all futures.
+        What was found.
 
     Raises:
         ConfigError: the outcome, an instant or the folder is refused.
@@ -68,13 +64,13 @@ def fate(
     given = directory.directory.path if isinstance(directory, Record) else Path(directory)
     path = files.nameable(given)
     target = path.with_name(f"{path.name}-futures") if folder is None else Path(folder)
-    place = Place(target, jobs, resume, scheduler, shard, merge, allow_programs, progress)
+    place = Place(target, jobs, resume, scheduler, allow_programs, progress)
     return _decide(path, at_ns, futures_each, outcomes.parse(outcome), place)
 
 
 def _decide(
     path: Path, at_ns: Sequence[int], futures_each: int, wanted: Outcome, place: Place
-) -> Decision | None:
+) -> Decision:
     if not 1 <= futures_each <= futures.MOST_FUTURES:
         raise ConfigError(f"--futures {futures_each}: allowed are 1 to {futures.MOST_FUTURES}")
     experiment, manifest = experiment_of(path, place.allow_programs)
@@ -96,8 +92,6 @@ def _decide(
     }
     from_ns = {future.name: future.noise.t_ns for future in planned}
     make_each(factual, experiment, changes, from_ns, place)
-    if place.shard is not None:
-        return None
     runs = SweepDirectory(place.folder)
     instants = _instants(factual, planned, runs, wanted)
     decision = Decision(
@@ -141,8 +135,6 @@ def whatif_each(
     folder: str | os.PathLike[str] | None = None,
     resume: bool = False,
     scheduler: str | None = None,
-    shard: tuple[int, int] | None = None,
-    merge: Sequence[str | os.PathLike[str]] = (),
     allow_programs: bool = False,
     progress: bool | None = None,
 ) -> pl.DataFrame:
@@ -156,13 +148,11 @@ def whatif_each(
         folder: where the runs are made; None is the run's directory with `-each` behind.
         resume: go on with the runs in the folder; what is finished there is not repeated.
         scheduler: the address of a Dask scheduler, as in `fate`.
-        shard: the part of the packets whose runs are made, as in `fate`.
-        merge: the folders of all shards, as in `fate`.
         allow_programs: as in `replay`.
         progress: as in `outcast.run`.
 
     Returns:
-        A row for each packet of the shard: `packet`, `flow`, `t_in` (ns after the start),
+        A row for each packet: `packet`, `flow`, `t_in` (ns after the start),
         `changed`, `only_factual`, `only_counterfactual` and `packets` as in whatif.json, `ratio`, a
         column for the goodput of each group (bit/s); a group of a name above is `group NAME`.
 
@@ -171,14 +161,15 @@ def whatif_each(
     factual = run if isinstance(run, Record) else Record(Path(run))
     path = factual.directory.path
     target = path.with_name(f"{path.name}-each") if folder is None else Path(folder)
-    place = Place(target, jobs, resume, scheduler, shard, merge, allow_programs, progress)
+    place = Place(target, jobs, resume, scheduler, allow_programs, progress)
     experiment, manifest = experiment_of(path, allow_programs)
     if not packets:
         raise ConfigError("no packet is named; allowed are rows of packets.parquet")
     changes, own = _changes(factual, packets, fate, manifest.traffic.guest_ns)
     from_ns = {name: changed.t_in_ns for name, changed in own.items()}
     rows, others = [], list[str]()
-    for name in make_each(factual, experiment, changes, from_ns, place):
+    make_each(factual, experiment, changes, from_ns, place)
+    for name in changes:
         made = Record(SweepDirectory(target).run(name))
         others += [words for words in causes(factual, [made.directory]) if words not in others]
         rows.append(_row(factual, made, own[name]))

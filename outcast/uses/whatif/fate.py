@@ -26,11 +26,7 @@ from outcast import cli
     "What may become of the run: starved, 'share(lone) < 0.5', 'ratio > 2 and jain < 0.9'.",
     required=True,
 )
-@cli.work(
-    "futures",
-    "Take the futures of a shard's folder. Can be repeated. Those that lack are made.",
-    "Continue with the futures in the folder.",
-)
+@cli.work("futures", "Continue with the futures in the folder.")
 @cli.allow_programs
 @cli.output("DIR", "The futures' folder [default: RUN-futures].")
 def command(
@@ -57,9 +53,6 @@ def command(
     cli.end_as_interrupted()
     arguments = (directory, instants(at), futures, outcome, output)
     decision = fate.fate(*arguments, **vars(work), allow_programs=allow_programs, progress=True)
-    if decision is None:
-        cli.echo(f"part {work.part} of the futures is there; --merge puts the parts together")
-        return
     cli.console().print(view.decision_table(decision))
     cli.echo_lines(view.sentences(decision))
     cli.echo(f"a future again: {view.again(decision, shlex.quote(str(directory)))}")

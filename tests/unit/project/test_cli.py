@@ -150,7 +150,7 @@ main()
         ("yaml", ["topo", str(CONFIGS / "linear-12.yaml")]),
         ("outcast.plan", ["run", str(CONFIGS / "linear-12.yaml"), "-o", "/nowhere/run"]),
         ("polars", ["inspect", "."]),
-        ("numpy", ["sweep", "--merge", ".", str(CONFIGS / "fig3c.yaml")]),
+        ("numpy", ["sweep", "--dry-run", str(CONFIGS / "fig3c.yaml")]),
     ],
 )
 def test_an_interrupt_is_one_line_whatever_is_imported(module, argv, tmp_path):

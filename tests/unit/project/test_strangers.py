@@ -16,7 +16,6 @@ WAYS: dict[str, tuple[str, ...]] = {
     "run": ("run", X, "-o", "out"),
     "exec": ("exec", X, "--", "true"),
     "sweep": ("sweep", X, "--dry-run"),
-    "sweep --merge": ("sweep", "own.yaml", "--set", "sweep.seed=[1]", "--merge", X, "-o", "out"),
     "topo": ("topo", X),
     "results": ("results", X),
     "reproduce": ("reproduce", X),

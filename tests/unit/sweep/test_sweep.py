@@ -381,45 +381,9 @@ def test_the_plan_is_shown_and_nothing_run(faked, tmp_path, capsys):
     assert not out_folder.exists()
 
 
-def test_shards_make_each_run_once_and_merge_to_the_same_dataset(faked, tmp_path, capsys):
-    shards = [str(tmp_path / f"shard-{number}") for number in (1, 2, 3)]
-    merging = [word for shard in shards for word in ("--merge", shard)]
-    for number, shard in enumerate(shards, 1):
-        status, _, err = invoke(capsys, str(faked), "--shard", f"{number}/3", "-o", shard)
-        assert status == 0, err
-    made = [name for shard in shards for name in os.listdir(f"{shard}/runs")]
-    assert len(made) == len(set(made)) == 4
-    status, _, err = invoke(capsys, str(faked), *merging[:4], "-o", str(tmp_path / "two"))
-    assert (status, "1 of 4 runs are missing" in err) == (2, True), err
-    assert not (tmp_path / "two").exists()
-    status, out, err = invoke(capsys, str(faked), *merging, "-o", str(tmp_path / "merged"))
-    assert (status, "3 folders merged, every run is there" in out) == (0, True), err
-    status, _, err = invoke(capsys, str(faked), *merging, "-o", str(tmp_path / "merged"))
-    assert (status, "allowed is a new or empty folder (-o)" in err) == (2, True), err
-    assert "--resume" not in err
-    invoke(capsys, str(faked), "-o", str(tmp_path / "whole"))
-    for name in ("runs.parquet", "run_flows.parquet"):
-        merged = (tmp_path / "merged" / name).read_bytes()
-        assert merged == (tmp_path / "whole" / name).read_bytes()
-    other = [str(faked), "--set", "duration=200ms", *merging, "-o", str(tmp_path / "other")]
-    status, _, err = invoke(capsys, *other)
-    assert (status, "another duration" in err) == (2, True)
-    summary = next(Path(shards[0]).glob("runs/*/summary.json"))
-    summary.write_text("{}")
-    damaged = ["-o", str(tmp_path / "damaged")]
-    status, _, err = invoke(capsys, str(faked), *merging, *damaged)
-    assert (status, "summary.json: not as it was when the run ended" in err) == (2, True)
-    swap(*sorted((tmp_path / "whole/runs").iterdir())[:2], tmp_path / "aside")
-    status, _, err = invoke(capsys, str(faked), "--merge", str(tmp_path / "whole"), *damaged)
-    assert (status, "was made with another" in err, err.count("\n")) == (2, True, 1), err
-    assert not (tmp_path / "damaged").exists()
-
-
 @pytest.mark.parametrize(
     ("name", "options", "status", "said"),
     [
-        ("fake", ["--shard", "4/3"], 2, "--shard: '4/3'; allowed is I/N with I from 1 to N"),
-        ("fake", ["--merge", ".", "--resume"], 2, "--merge: runs nothing"),
         ("fail", ["--set", "sweep.seed=[1, 2]"], 1, "4 runs failed; to go on: outcast sweep"),
         ("disagreeing", [], 4, "captures and counters of 4 runs do not agree"),
         ("fake", ["--keep-free", "100000000GB"], 1, "stopped with 4 runs left: the disk is full"),

@@ -14,7 +14,6 @@ from outcast.api import many
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import load
 from outcast.records.interventions import Interventions, LostPacket, NoiseFrom, PacketFate
-from outcast.sweep import store
 from outcast.uses.whatif import futures, outcome
 from outcast.uses.whatif import words as shown
 from outcast.uses.whatif.compared import Decision, Instant
@@ -273,30 +272,3 @@ def test_it_is_decided_from_72_equal_futures_on(count, happened):
         assert told.endswith(
             f"lies {'above 0.95' if happened else 'below 0.05'} at each instant from then on"
         )
-
-
-def test_a_shard_has_its_part(tmp_path):
-    names = ["a", "b", "c", "d", "e"]
-    parts = [many.Place(tmp_path, shard=(number, 2)).part(names) for number in (1, 2)]
-    assert parts == [["a", "c", "e"], ["b", "d"]]
-    assert many.Place(tmp_path).part(names) == names
-
-
-def test_runs_of_shards_are_put_together(tmp_path):
-    experiment = load(configs.find("linear-12"))
-    for name, run in (("one", "a"), ("other", "b")):
-        with store.opened(tmp_path / name, experiment, resume=False) as shard:
-            shard.run(run).path.mkdir()
-            shard.run(run).manifest.write_text(name)
-    shards = [store.SweepDirectory(tmp_path / name) for name in ("one", "other")]
-    with store.opened(tmp_path / "whole", experiment, resume=False) as whole:
-        whole.run("b").path.mkdir()
-        many._gather(whole, ["a", "b", "c"], shards)
-        assert whole.run("a").manifest.read_text() == "one"
-        # What is there stays.
-        assert not whole.run("b").manifest.exists()
-    place = many.Place(tmp_path / "never", merge=[tmp_path])
-    factual: Any = SimpleNamespace(directory=SimpleNamespace(path=tmp_path / "run"))
-    with pytest.raises(InputError, match="a folder that `outcast sweep` wrote"):
-        many.make_each(factual, experiment, {}, {}, place)
-    assert not place.folder.exists()
