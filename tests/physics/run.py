@@ -150,8 +150,8 @@ def page(outcomes: dict[str, Outcome]) -> str:
     """docs/envelope.md."""
     bounds = ["| what | least | most |", "|---|---|---|"]
     bounds += [
-        f"| {name} | {bound.words(bound.least)} | {bound.words(bound.most)} |"
-        for name, bound in BOUNDS.items()
+        f"| {name} | {words(least)} | {words(most)} |"
+        for name, (least, most, words) in BOUNDS.items()
     ]
     lines = [_HEAD.replace("<bounds>", "\n".join(bounds))]
     laws: dict[str, int] = {}

@@ -5,7 +5,7 @@ import pytest
 import configs
 import outcast
 from outcast import experiment
-from outcast.plan.hints import BOUNDS, envelope_warnings, extents, hints
+from outcast.plan.hints import BOUNDS, beforehand, envelope_warnings, extents
 from outcast.plan.make import make_plan
 from outcast.view.terminal.topology import describe
 from tests.physics.cases import CASES
@@ -17,7 +17,7 @@ DCTCP = "transport.congestion_control=dctcp"
 
 
 def told(*overrides: str) -> list[str]:
-    return hints(*planned("linear-12", *overrides))
+    return beforehand(*planned("linear-12", *overrides), "virtual")
 
 
 def topo(*overrides: str) -> list[str]:
@@ -25,16 +25,11 @@ def topo(*overrides: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("queue", "remedy"),
-    [
-        ("{kind: tbf, limit: 1 bdp}", "give it the kind ecn_threshold"),
-        ("{kind: codel, limit: 100 packets}", "give it ecn: true"),
-    ],
+    "queue", ["{kind: tbf, limit: 1 bdp}", "{kind: codel, limit: 100 packets}"]
 )
-def test_ecn_at_a_queue_that_never_marks(queue, remedy):
+def test_ecn_at_a_queue_that_never_marks(queue):
     (line,) = told(DCTCP, f"queue={queue}")
-    assert line.startswith("flow 0 (and 12 more) has ECN (dctcp), but the queue of s1-eth1")
-    assert line.endswith(remedy)
+    assert line.startswith("flow 0 has ECN (dctcp), but the queue of s1-eth1")
     assert told("transport.ecn=true", f"queue={queue}") != []
 
 
@@ -57,13 +52,10 @@ def test_a_buffer_that_holds_less_than_the_path():
     slow = (*SLOW, "duration=10s")
     for key in ("receive_buffer", "send_buffer"):
         (line,) = told(*slow, f"transport.{key}=64KB")
-        assert f"set transport.{key}: " in line
-    groups = "flows=[{from: 2-hop, transport: {send_buffer: 80KB}}, {from: 3-hop}]"
-    (line,) = told(*slow, groups, "transport.send_buffer=64KB")
-    assert "set flows.0.transport.send_buffer and transport.send_buffer: " in line
+        assert line.endswith(f"; transport.{key} sets more")
     # Below a large packet it limits no further.
     (line,) = told(*slow, "transport.send_buffer=16KB")
-    assert line.startswith("transport.send_buffer: 16KB: Linux looks at it only before a packet of")
+    assert line.startswith("transport.send_buffer: below 64KB a send buffer limits no")
 
 
 def test_topo_says_what_senders_can_bring_to_each_port():
@@ -85,10 +77,10 @@ def test_the_bounds_are_those_of_the_cases(tmp_path):
     tried: dict[str, list[int]] = {name: [] for name in BOUNDS}
     for cases in experiments(CASES):
         case = outcast.load(configuration(cases[0], tmp_path))
-        for name, number, _ in extents(case, make_plan(case)):
-            tried[name].append(number)
+        for name, numbers in extents(case, make_plan(case)).items():
+            tried[name] += numbers
     assert {name: (min(numbers), max(numbers)) for name, numbers in tried.items()} == {
-        name: (bound.least, bound.most) for name, bound in BOUNDS.items()
+        name: (least, most) for name, (least, most, _) in BOUNDS.items()
     }
 
 
@@ -100,15 +92,15 @@ def outside(*overrides: str, engine: str = "virtual") -> list[str]:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("links.rate=12gbit", "12gbit, is outside the tested envelope (100kbit to 10gbit; docs/"),
-        ("links.rate=50kbit", "50kbit, is outside"),
-        ("links.delay=1s", "the delay of the link from "),
-        ("flows.1.per_host=50", "the number of flows, 601, is outside the tested envelope (1 to"),
-        ("links.mtu=9216", "9216, is outside the tested envelope (576 to 9000;"),
-        ("queue.limit=1 packets", "1 packet, is outside the tested envelope (2 packets to"),
-        ("queue.limit=30000 packets", "the limit of the queue at s1-eth1, 30000 packets, is"),
-        ("duration=300s", "the duration, 300s, is outside the tested envelope (100ms to 120s;"),
-        ("events=[{at: 10ms, between: [s1, s2], rate: 50kbit}]", "rate of events.0, 50kbit"),
+        ("links.rate=12gbit", "12gbit is outside the tested envelope (100kbit to 10gbit; docs/"),
+        ("links.rate=50kbit", "50kbit is outside"),
+        ("links.delay=1s", "the delay 1s is outside"),
+        ("flows.1.per_host=50", "the number of flows 601 is outside the tested envelope (1 to"),
+        ("links.mtu=9216", "9216 is outside the tested envelope (576 to 9000;"),
+        ("queue.limit=1 packets", "1 packet is outside the tested envelope (2 packets to"),
+        ("queue.limit=30000 packets", "the limit 30000 packets is"),
+        ("duration=300s", "the duration 300s is outside the tested envelope (100ms to 120s;"),
+        ("events=[{at: 10ms, between: [s1, s2], rate: 50kbit}]", "the rate 50kbit is"),
     ],
 )
 def test_what_lies_outside_is_told_with_its_bound(override, words):

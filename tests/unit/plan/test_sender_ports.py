@@ -44,7 +44,7 @@ def test_the_line_names_the_key_that_cures_it(tmp_path):
     keys = star(20, 20, 1)
     (line,) = told(tmp_path, **keys)
     assert line.startswith(
-        f"{HELD}, and hardly any at s1-eth1, whatever its limit: h2 can send 20 "
+        f"{HELD}, and hardly any at s1-eth1, whatever its limit: senders can bring 20 "
     )
     cure = yaml.safe_load(line.partition("links.overrides: ")[2])
     keys["links"] = {**keys["links"], "overrides": cure}
