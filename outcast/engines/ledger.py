@@ -1,22 +1,19 @@
 """The ledger of what each run in progress has made, so that `outcast clean` removes nothing else.
 
 Each run has a JSON file, its page, which is deleted when the run has ended. A killed run leaves its
-page behind. Namespaces die with their process, so a page has what does not: processes, folders and
-settings of the machine. Only this user can write to the ledger's folder, so a page is believed.
+page behind. Processes and namespaces of a run die with it, so a page has folders and settings of
+the machine. Only this user can write to the ledger's folder, so a page is believed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
 import secrets
 import shutil
-import signal
 import stat
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -25,7 +22,6 @@ from pydantic import BaseModel, Field
 
 from outcast.errors import ConfigError, shortened
 
-KILL_DEADLINE_S = 10.0
 _LINE_CHARACTERS = 400
 
 
@@ -47,16 +43,6 @@ class ProcessMark(BaseModel, frozen=True):
 
     def is_alive(self) -> bool:
         return _start_ticks(self.pid) == self.start_ticks
-
-    def kill(self) -> None:
-        """Kills the process and waits for its end. Raises TimeoutError."""
-        end = time.monotonic() + KILL_DEADLINE_S
-        while self.is_alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-            if time.monotonic() > end:
-                raise TimeoutError(errno.ETIMEDOUT, "does not end")
-            time.sleep(0.02)
 
 
 def _start_ticks(pid: int) -> int | None:
@@ -103,16 +89,11 @@ class Entry(BaseModel):
 
     file: Path = Field(exclude=True)
     owner: ProcessMark
-    processes: list[ProcessMark] = []
     folders: list[str] = []
     settings: dict[str, str] = {}
 
     def note_folder(self, folder: Path) -> None:
         self.folders.append(str(folder))
-        self.write()
-
-    def note_process(self, pid: int) -> None:
-        self.processes.append(ProcessMark.of(pid))
         self.write()
 
     def write(self) -> None:
@@ -135,7 +116,6 @@ class Entry(BaseModel):
         there = [path for path in self.settings if os.path.exists(path)]
         left = [folder for folder in self.folders if os.path.lexists(folder)]
         steps: list[tuple[str, Callable[[], object]]] = [
-            *((f"ended process {m.pid}", m.kill) for m in self.processes if m.is_alive()),
             *((f"set {p} back to {self.settings[p]!r}", partial(self._restore, p)) for p in there),
             # It follows no link, neither in place of the folder nor in it.
             *((f"removed {folder}", partial(shutil.rmtree, folder)) for folder in left),

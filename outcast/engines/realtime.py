@@ -303,7 +303,6 @@ def _run_inside(
                 start_new_session=True,
             )
         try:
-            entry.note_process(process.pid)
             assert process.stdout is not None
             for line in process.stdout:
                 log.write(line.encode())

@@ -161,7 +161,7 @@ def _boot(
             reader.feed(line)
 
         try:
-            return boot.boot(guest, on_line, on_message, entry.note_folder, entry.note_process)
+            return boot.boot(guest, on_line, on_message, entry.note_folder)
         except StallError as error:
             raise StallError(f"{error}, during {reader.during()}{_why(reader)}") from None
         except GuestError as error:

@@ -71,7 +71,7 @@ def execute(
         resolved, plan = _with_own_files(planned, engine, directory)
         directory.write_plan(plan)
         write_text(directory.config, dump(_with_own_traces(directory, resolved)))
-        with _Pictures(directory, partial.entry, draw) as pictures:
+        with _Pictures(directory, draw) as pictures:
             if properties(engine.name).virtual_clock:
                 pictures.get_ready()
                 on_event = _importing(on_event)
@@ -161,10 +161,9 @@ def execute_command(
 class _Pictures(contextlib.ExitStack):
     """The processes that draw the figures, if these are wanted. They end with the `with` block."""
 
-    def __init__(self, directory: RunDirectory, entry: ledger.Entry, draw: bool) -> None:
+    def __init__(self, directory: RunDirectory, draw: bool) -> None:
         super().__init__()
         self._directory = directory
-        self._entry = entry
         self._drawing: drawing.Drawing | None = None
         self.draw = draw
 
@@ -172,7 +171,6 @@ class _Pictures(contextlib.ExitStack):
         """Starts the processes, unless they run already."""
         if self.draw and self._drawing is None:
             self._drawing = self.enter_context(drawing.Drawing(self._directory))
-            self._entry.note_process(self._drawing.pid)
 
     def write(self) -> list[Path]:
         return [] if self._drawing is None else self._drawing.draw()

@@ -130,13 +130,12 @@ def boot(
     on_line: Callable[[str], None],
     on_message: Callable[[str], None] = lambda line: None,
     on_folder: Callable[[Path], None] = lambda folder: None,
-    on_start: Callable[[int], None] = lambda pid: None,
 ) -> GuestResult:
     """Boots the guest and runs a program in it.
 
     `on_line` gets the program's standard output, `on_message` the kernel's messages and the
     program's standard error. `on_folder` gets the boot directory before it is made, so that it can
-    be removed if this process is killed. `on_start` gets the process number of the guest's kernel.
+    be removed if this process is killed.
 
     Raises:
         FeatureMissingError: the host has no room for the guest's memory, its limits are too
@@ -149,7 +148,6 @@ def boot(
         with limits.raised(limits.of_guest(guest.processes), WHO):
             process = _start(guest, directory, memory_directory, core)
         try:
-            on_start(process.pid)
             # Nobody needs the boot directory after the payload's start, so it is removed then.
             console = Console(on_message, lambda: _remove(directory))
             return follow(process, on_line, console, guest.stall_s)
