@@ -210,7 +210,7 @@ class _Run:
             controller_framework=framework,
             mtus=self.network.read_mtus(),
         )
-        if split := self.record.effective["routing"].split:
+        if split := self.record.effective["routing"].get("split"):
             self.emit({"event": "split", "flows": split})
         self.record.warnings += self.network.warnings
         if self.is_virtual:  # Ordinary kernels lack it, as the documentation says.

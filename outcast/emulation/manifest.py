@@ -22,7 +22,7 @@ from outcast.experiment import Experiment
 from outcast.experiment.engine import Kernel, argument
 from outcast.plan import ports
 from outcast.plan.model import Plan
-from outcast.records.effective import Effective, Routing
+from outcast.records.effective import flattened
 from outcast.records.flows import BottleneckRecord, FlowRecord, SubflowRecord
 from outcast.records.run_directory import Manifest
 
@@ -33,7 +33,7 @@ _BOOLS = {"1": "Y", "0": "N"}
 
 def manifest(run: Context, record: Record) -> Manifest:
     experiment, plan, hz = run.experiment, run.plan, transport.kernel_hz()
-    effective = Effective(
+    effective = flattened(
         **record.effective,
         min_rto_ns=transport.effective_min_rto_ns(experiment.transport.min_rto_ns, hz),
         modules=read_modules(experiment.kernel),
@@ -50,21 +50,25 @@ def manifest(run: Context, record: Record) -> Manifest:
         },
         versions=versions(run.commands),
         requested=requested(experiment),
-        effective=effective.flat(),
+        effective=effective,
         generated_hosts=sorted({flow.src for flow in plan.generated}),
         bottlenecks=bottlenecks(experiment, plan),
         warnings=record.warnings,
     )
 
 
-def routing(plan: Plan) -> Routing:
-    """Says how paths are chosen, and how a hash splits the flows."""
+def routing(plan: Plan) -> dict[str, Any]:
+    """Says how paths are chosen, and how a hash splits the flows over ports that share them.
+
+    Where switches draw a port for each packet, `split` has the flows that may take each port.
+    """
+    kind: dict[str, Any] = {"kind": plan.routing, "openflow": plan.openflow}
     if not plan.routes.choices:
-        return Routing(plan.routing, plan.openflow)
-    if plan.per_packet:
-        return Routing(plan.routing, plan.openflow, split=links.split(plan))
-    hashed = f"Open vSwitch's over {', '.join(HASH_FIELDS)}"
-    return Routing(plan.routing, plan.openflow, hashed, plan.hash_seed, links.split(plan))
+        return kind
+    if not plan.per_packet:
+        kind["hash"] = f"Open vSwitch's over {', '.join(HASH_FIELDS)}"
+        kind["hash_seed"] = plan.hash_seed
+    return {**kind, "split": links.split(plan)}
 
 
 def read_modules(kernel: Kernel | None, folder: Path = _LOADED) -> dict[str, dict[str, str]]:

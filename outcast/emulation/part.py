@@ -67,7 +67,7 @@ class Record:
 
     Attributes:
         manifest: fields of `records.run_directory.Manifest`.
-        effective: fields of `records.effective.Effective`.
+        effective: arguments of `records.effective.flattened`.
     """
 
     manifest: dict[str, Any] = field(default_factory=dict)

@@ -7,8 +7,8 @@ that maps a setting to its value. Only this module knows the names of the settin
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 _SAMPLES, _MIN_RTO = "samples.", "min_rto_ns"
@@ -25,135 +25,59 @@ def _named(settings: Mapping[str, Mapping[str, Any]], end: str = "") -> dict[str
     }
 
 
-@dataclass(frozen=True, slots=True)
-class HostSettings:
+def host_settings(
+    *,
+    route_min_rto_ms: Mapping[str, int],
+    route_metrics: Mapping[str, Mapping[str, int]],
+    sysctls: Mapping[str, str],
+    own_sysctls: Mapping[str, Mapping[str, str]],
+    recorded_sysctls: Mapping[str, str],
+    offloads: bool,
+) -> dict[str, Any]:
     """TCP's settings at the hosts.
 
-    Attributes:
+    Args:
         route_min_rto_ms: the minimum RTO of routes, by host; the empty name stands for all others.
         route_metrics: further metrics of these routes, by ip-route(8)'s names.
         sysctls: values that were set at every host, by their names with dots.
         own_sysctls: by host, the values that differ there for a group of flows.
         recorded_sysctls: values that influence TCP and that the run did not change.
+        offloads: whether interfaces have them.
     """
-
-    route_min_rto_ms: Mapping[str, int]
-    sysctls: Mapping[str, str]
-    own_sysctls: Mapping[str, Mapping[str, str]]
-    recorded_sysctls: Mapping[str, str]
-    offloads: bool
-    route_metrics: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-
-    def flat(self) -> dict[str, Any]:
-        return {
-            **_named(
-                {host: {"rto_min": ms} for host, ms in self.route_min_rto_ms.items()}, "_route_ms"
-            ),
-            **_named(self.route_metrics, "_route"),
-            **self.sysctls,
-            **_named(self.own_sysctls),
-            **self.recorded_sysctls,
-            "offloads": self.offloads,
-        }
+    min_rtos = {host: {"rto_min": ms} for host, ms in route_min_rto_ms.items()}
+    return {
+        **_named(min_rtos, "_route_ms"),
+        **_named(route_metrics, "_route"),
+        **sysctls,
+        **_named(own_sysctls),
+        **recorded_sysctls,
+        "offloads": offloads,
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """The qdiscs of every port.
+def queue_settings(
+    bottleneck: Mapping[str, Any], ports: Iterable[tuple[Iterable[str], Mapping[str, Any]]]
+) -> dict[str, Any]:
+    """The qdiscs of the studied port, and of all ports; those that share settings are together."""
+    flat = {f"bottleneck.{name}": value for name, value in bottleneck.items()}
+    for number, (names, settings) in enumerate(ports):
+        flat[f"ports.{number}"] = " ".join(names)
+        flat.update({f"ports.{number}.{name}": value for name, value in settings.items()})
+    return flat
 
-    Attributes:
-        bottleneck: the settings of the studied port. Their names depend on the kind of queue.
-        ports: each item names the ports that share settings, and holds these settings.
-        interrupts_ns: the least and the most delay of arrivals at hosts; None without delay.
-        interrupts_per_second: hosts by the most interrupts of their cards in a second.
+
+def loss_settings(
+    direction: tuple[str, str], loss: float, seed: int | None, **faults: Any
+) -> dict[str, Any]:
+    """What one direction of a link does to packets.
+
+    `loss` is the share that is lost, `seed` that of its generator (None before Linux 6.6, which
+    takes none). `faults` are as the configuration has them; of a policer the rate and the burst
+    that the kernel shows.
     """
-
-    bottleneck: Mapping[str, Any]
-    ports: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]
-    interrupts_ns: tuple[int, int] | None = None
-    interrupts_per_second: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-
-    def flat(self) -> dict[str, Any]:
-        flat = {f"bottleneck.{name}": value for name, value in self.bottleneck.items()}
-        for number, (names, settings) in enumerate(self.ports):
-            flat[f"ports.{number}"] = " ".join(names)
-            flat.update({f"ports.{number}.{name}": value for name, value in settings.items()})
-        if self.interrupts_ns is not None:
-            least_ns, most_ns = self.interrupts_ns
-            flat |= {"noise.interrupts_ns": [least_ns, most_ns]}
-        for per_second, hosts in self.interrupts_per_second.items():
-            flat[f"noise.interrupts_per_second.{per_second}"] = " ".join(hosts)
-        return flat
-
-
-@dataclass(frozen=True, slots=True)
-class LossSettings:
-    """The loss of one direction of a link.
-
-    Attributes:
-        node, neighbour: the sending and the receiving end.
-        loss: the share of packets that are lost.
-        seed: of the kernel's generator for it; None before Linux 6.6, which takes none.
-        policer: the rate and the burst that the kernel shows, in bit/s and bytes.
-        burst_loss, late, duplicate, random_delay: as the configuration has them, once the kernel
-            shows them. It does not show the table of a random delay's distribution.
-    """
-
-    node: str
-    neighbour: str
-    loss: float
-    seed: int | None
-    burst_loss: dict[str, Any] | None = None
-    late: dict[str, Any] | None = None
-    duplicate: float = 0.0
-    policer: dict[str, int] | None = None
-    random_delay: dict[str, Any] | None = None
-
-    def flat(self) -> dict[str, Any]:
-        seeded = "the kernel's own generator" if self.seed is None else self.seed
-        direction = f"links.{self.node} to {self.neighbour}"
-        faults = {
-            name: getattr(self, name)
-            for name in ("burst_loss", "late", "duplicate", "policer", "random_delay")
-        }
-        settings = {
-            "loss": self.loss,
-            "loss_seed": seeded,
-            **{k: v for k, v in faults.items() if v},
-        }
-        return {f"{direction}.{name}": value for name, value in settings.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Routing:
-    """How paths were chosen.
-
-    `hash` (the fields that are hashed), its seed, and `split` (how many flows each port got, for
-    ports that share the traffic) are None unless switches choose paths by a hash. Where they draw a
-    port for each packet, only `split` is there, with the flows that may take each port. `kind` is
-    one of controllers.routes.KINDS, `openflow` the version that the switches speak.
-    """
-
-    kind: str
-    openflow: str
-    hash: str | None = None
-    hash_seed: int | None = None
-    split: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """How the flows' common start came about.
-
-    Attributes:
-        notice_s: how long before the start the flows got it; None if it was set beforehand.
-        lead_s: the time from the first client's start to the first flow's start.
-    """
-
-    connect_s: float
-    start_set: str
-    notice_s: float | None
-    lead_s: float
+    seeded = "the kernel's own generator" if seed is None else seed
+    settings = {"loss": loss, "loss_seed": seeded, **{k: v for k, v in faults.items() if v}}
+    return {f"links.{' to '.join(direction)}.{name}": value for name, value in settings.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,62 +121,54 @@ class AppliedChange:
     shown: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effective:
-    """All settings in effect.
+def flattened(
+    *,
+    hosts: Mapping[str, Any],
+    arrivals_core: int | None,
+    queues: Mapping[str, Any],
+    forwarding: str,
+    routing: Mapping[str, Any],
+    mptcp_subflows: Mapping[str, int],
+    start: Mapping[str, Any],
+    workloads: Mapping[str, Any],
+    sampling: Sampling,
+    load: Mapping[str, Any],
+    min_rto_ns: int | None,
+    controller_framework: str,
+    mtus: Mapping[int, Sequence[str]] | None = None,
+    losses: Mapping[str, Any] | None = None,
+    instants_ns: Mapping[str, int] | None = None,
+    modules: Mapping[str, Mapping[str, str]] | None = None,
+) -> dict[str, Any]:
+    """All settings in effect, in the manifest's order.
 
-    Attributes:
-        arrivals_core: the core that processes all arrivals; None if the machine has one core.
-        mtus: interfaces by the largest packet that they take, where links differ from the usual.
-        mptcp_subflows: by host, the most subflows of a connection there.
-        workloads, load: facts on the generated flows, and shares of the CPU (none under virtual
-            time); keys are whole setting names.
-        min_rto_ns: the smallest minimum RTO, rounded up to the kernel's tick; None if the kernel
-            does not show its tick.
-        instants_ns: fixed instants of virtual time since boot, by what began then.
-        modules: the parameters of the user's kernel modules, as the kernel showed them.
+    `arrivals_core` is the core that processes all arrivals; None if the machine has one core.
+    `mtus` has interfaces by the largest packet that they take, where links differ from the usual.
+    `mptcp_subflows` has by host the most subflows of a connection there. `min_rto_ns` is the
+    smallest minimum RTO, rounded up to the kernel's tick; None if the kernel does not show it.
     """
-
-    hosts: HostSettings
-    arrivals_core: int | None
-    queues: QueueSettings
-    forwarding: str
-    routing: Routing
-    mptcp_subflows: Mapping[str, int]
-    start: Start
-    workloads: Mapping[str, Any]
-    sampling: Sampling
-    load: Mapping[str, Any]
-    min_rto_ns: int | None
-    controller_framework: str
-    mtus: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    losses: Sequence[LossSettings] = ()
-    instants_ns: Mapping[str, int] = field(default_factory=dict)
-    modules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    def flat(self) -> dict[str, Any]:
-        return {
-            **self.hosts.flat(),
-            **({} if self.arrivals_core is None else {"arrivals_core": self.arrivals_core}),
-            **self.queues.flat(),
-            **{f"mtu.{size}": " ".join(names) for size, names in self.mtus.items()},
-            **{name: value for loss in self.losses for name, value in loss.flat().items()},
-            "forwarding": self.forwarding,
-            **_given("routing.", self.routing),
-            **({"mptcp.subflows": dict(self.mptcp_subflows)} if self.mptcp_subflows else {}),
-            **_given("traffic.", self.start),
-            **{f"instants.{of}_ns": at_ns for of, at_ns in self.instants_ns.items()},
-            **self.workloads,
-            **_given(_SAMPLES, self.sampling),
-            **self.load,
-            _MIN_RTO: self.min_rto_ns,
-            "controller_framework": self.controller_framework,
-            **{f"module.{name}": value for name, value in _named(self.modules).items()},
-        }
+    return {
+        **hosts,
+        **({} if arrivals_core is None else {"arrivals_core": arrivals_core}),
+        **queues,
+        **{f"mtu.{size}": " ".join(names) for size, names in (mtus or {}).items()},
+        **(losses or {}),
+        "forwarding": forwarding,
+        **_given("routing.", routing),
+        **({"mptcp.subflows": dict(mptcp_subflows)} if mptcp_subflows else {}),
+        **_given("traffic.", start),
+        **{f"instants.{of}_ns": at_ns for of, at_ns in (instants_ns or {}).items()},
+        **workloads,
+        **_given(_SAMPLES, asdict(sampling)),
+        **load,
+        _MIN_RTO: min_rto_ns,
+        "controller_framework": controller_framework,
+        **{f"module.{name}": value for name, value in _named(modules or {}).items()},
+    }
 
 
-def _given(prefix: str, part: Routing | Start | Sampling) -> dict[str, Any]:
-    return {f"{prefix}{name}": value for name, value in asdict(part).items() if value is not None}
+def _given(prefix: str, part: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{prefix}{name}": value for name, value in part.items() if value is not None}
 
 
 def sampling_of(flat: Mapping[str, Any]) -> Sampling | None:

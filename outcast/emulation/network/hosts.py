@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from ipaddress import ip_address, ip_interface
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from outcast.emulation.commands import entered
 from outcast.emulation.kernel import rtnetlink
@@ -19,7 +19,7 @@ from outcast.experiment import Transport
 from outcast.plan import addresses
 from outcast.plan.flows import host_transports
 from outcast.plan.model import Plan
-from outcast.records.effective import HostSettings
+from outcast.records.effective import host_settings
 
 if TYPE_CHECKING:
     from outcast.experiment.parts import Family
@@ -35,7 +35,7 @@ _FIRST_TABLE = 100
 
 def configure(
     base: Transport, plan: Plan, netns: Callable[[str], int], interfaces: Sequence[str]
-) -> HostSettings:
+) -> dict[str, Any]:
     """Sets up all hosts, and the offloads of switches' `interfaces`. Returns what is in effect.
 
     `base` has TCP's settings of hosts for which no group of flows has others.
@@ -75,7 +75,7 @@ def configure(
         }
     for port in interfaces:
         transport.configure_offloads(port, on=bool(base.offloads))
-    return HostSettings(
+    return host_settings(
         route_min_rto_ms=route_min_rto_ms,
         route_metrics=route_metrics,
         sysctls=_with_dots(transport.sysctls(base)),

@@ -33,7 +33,6 @@ import signal
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from outcast import netlink
@@ -49,7 +48,7 @@ from outcast.experiment.links import Policer
 from outcast.files import write_text
 from outcast.plan.links import Direction
 from outcast.plan.model import BLACKOUT_ENDS, Plan
-from outcast.records.effective import LossSettings
+from outcast.records.effective import loss_settings
 from outcast.records.interventions import Lost, LostPacket
 from outcast.records.run_directory import BlackoutRecord
 
@@ -105,9 +104,9 @@ def _read_policer(plan: Plan, direction: Direction, policer: Policer) -> dict[st
     return {"rate": rate_bps, "burst": burst_bytes}
 
 
-def start_losing(experiment: Experiment, plan: Plan) -> tuple[LossSettings, ...]:
+def start_losing(experiment: Experiment, plan: Plan) -> dict[str, Any]:
     """Makes every link lose its share of packets from now on; returns what is in effect."""
-    settings = []
+    settings: dict[str, Any] = {}
     for direction, loss in losses(experiment, plan).items():
         name = plan.wires[frozenset(direction)].facing(direction[1])
         options = netem.options(loss=loss)
@@ -118,11 +117,10 @@ def start_losing(experiment: Experiment, plan: Plan) -> tuple[LossSettings, ...]
         with IPRoute() as kernel:
             (index,) = kernel.link_lookup(ifname=name)
             messages = [m for m in kernel.get_qdiscs(index=index) if m["index"] == index]
-        effective = _read_back(direction, loss, messages)
-        if policer := plan.links[direction].policer:
-            effective = replace(effective, policer=_read_policer(plan, direction, policer))
-        settings.append(effective)
-    return tuple(settings)
+        policer = plan.links[direction].policer
+        policed = _read_policer(plan, direction, policer) if policer else None
+        settings |= _read_back(direction, loss, messages, policed)
+    return settings
 
 
 def losses(experiment: Experiment, plan: Plan) -> dict[Direction, netem.Loss]:
@@ -136,7 +134,12 @@ def losses(experiment: Experiment, plan: Plan) -> dict[Direction, netem.Loss]:
     }
 
 
-def _read_back(direction: Direction, loss: netem.Loss, messages: Sequence[Any]) -> LossSettings:
+def _read_back(
+    direction: Direction,
+    loss: netem.Loss,
+    messages: Sequence[Any],
+    policed: Mapping[str, int] | None,
+) -> dict[str, Any]:
     where = f"{direction[0]} to {direction[1]}"
     message = _qdisc("netem", messages)
     if message is None:
@@ -145,14 +148,16 @@ def _read_back(direction: Direction, loss: netem.Loss, messages: Sequence[Any]) 
     share, seed = netem.check_loss(where, loss, raw)
     if seed not in (None, loss.seed):
         raise ReadBackError(where, "seed of the loss", loss.seed, seed)
-    return LossSettings(
-        *direction,
+    # The kernel does not show the table of a random delay's distribution.
+    return loss_settings(
+        direction,
         round(share, 9),
         seed,
-        None if loss.bursts is None else loss.bursts.model_dump(),
-        None if loss.late is None else loss.late.model_dump(mode="json", by_alias=True),
-        loss.duplicate,
-        random_delay=loss.delay.model_dump(mode="json", by_alias=True) if loss.delay else None,
+        burst_loss=loss.bursts and loss.bursts.model_dump(),
+        late=loss.late and loss.late.model_dump(mode="json", by_alias=True),
+        duplicate=loss.duplicate,
+        policer=policed,
+        random_delay=loss.delay and loss.delay.model_dump(mode="json", by_alias=True),
     )
 
 

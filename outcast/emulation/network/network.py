@@ -22,7 +22,6 @@ from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.plan.topology import make_topo
 from outcast.records import queue_statistics
 from outcast.records.counters import Cause
-from outcast.records.effective import HostSettings
 from outcast.records.queue_statistics import Shown
 
 
@@ -120,7 +119,7 @@ class Network:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def build(self) -> HostSettings:
+    def build(self) -> dict[str, Any]:
         """Makes namespaces, links, addresses and TCP's settings; returns what is in effect."""
         self.net.buildFromTopo(self._topo)
         for host in self.plan.hosts:

@@ -17,7 +17,7 @@ from outcast.errors import FeatureMissingError, ReadBackError
 from outcast.experiment import Queue
 from outcast.plan import ports
 from outcast.plan.noise import IFB_OF_HOST
-from outcast.records.effective import QueueSettings
+from outcast.records.effective import queue_settings
 
 RED_IDLE = Path("/sys/module/sch_red/parameters/stock_idle")
 UNSEEN = (
@@ -31,7 +31,7 @@ UNBOUNDED = (
 )
 
 
-def configure(network: Network) -> QueueSettings:
+def configure(network: Network) -> dict[str, Any]:
     """Sets up every port's qdiscs, and reads them back.
 
     Call it after `create_switches`: Open vSwitch clears the qdiscs of the ports that it adds.
@@ -66,13 +66,13 @@ def configure(network: Network) -> QueueSettings:
     alike: dict[tuple[tuple[str, Any], ...], list[str]] = {}
     for port, settings in effective.items():
         alike.setdefault(tuple(settings.items()), []).append(port)
-    interrupts = plan.host_noise.interrupts
-    return QueueSettings(
-        effective.get(plan.bottleneck.egress, {}),
-        tuple((tuple(names), dict(settings)) for settings, names in alike.items()),
-        None if interrupts is None else (interrupts.least_ns, interrupts.most_ns),
-        {rate: tuple(hosts) for rate, hosts in per_second.items()},
-    )
+    shared = ((names, dict(settings)) for settings, names in alike.items())
+    settings = queue_settings(effective.get(plan.bottleneck.egress, {}), shared)
+    if (interrupts := plan.host_noise.interrupts) is not None:
+        settings["noise.interrupts_ns"] = [interrupts.least_ns, interrupts.most_ns]
+    for rate, hosts in per_second.items():
+        settings[f"noise.interrupts_per_second.{rate}"] = " ".join(hosts)
+    return settings
 
 
 def _read_back(request: ports.PortQueue, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from outcast.experiment import GroupKind
 from outcast.plan import events, grouping, ports
 from outcast.plan.flows import Flow, families_of
 from outcast.plan.model import Plan
-from outcast.records.effective import Start
 
 SERVER_DEADLINE_S = 60.0
 CONNECT_DEADLINE_S = 240.0
@@ -222,7 +221,7 @@ class Flows(Part):
             f"{said and f': {said}'}"
         )
 
-    def set_start(self) -> tuple[int, Start, list[str]]:
+    def set_start(self) -> tuple[int, dict[str, Any], list[str]]:
         """Sets the common start of clients that have connected, and sends each client its own.
 
         Returns the epoch time at which flows with start 0 begin, how it came about, and a warning
@@ -244,12 +243,13 @@ class Flows(Part):
                     "less load on this machine, or the virtual engine, keeps the start"
                 )
             start_set = "when all had connected"
-        start = Start(
-            connect_s=round(self._connect_ns / 1e9, 6),
-            start_set=start_set,
-            notice_s=None if notice_s is None else round(notice_s, 6),
-            lead_s=round((t_start_ns - self._began_ns) / 1e9, 6),
-        )
+        start = {
+            "connect_s": round(self._connect_ns / 1e9, 6),
+            "start_set": start_set,
+            # How long before the start the flows got it.
+            "notice_s": None if notice_s is None else round(notice_s, 6),
+            "lead_s": round((t_start_ns - self._began_ns) / 1e9, 6),
+        }
         return t_start_ns, start, warnings
 
     def start(self, t_start_ns: int) -> None:

@@ -203,8 +203,8 @@ def test_a_policer_stands_before_the_wire_and_is_read_back(monkeypatch):
             pass
 
     monkeypatch.setattr(lossy_links, "NetlinkSocket", lambda *_: Shows())
-    (settings,) = lossy_links.start_losing(whole, plan)
-    assert settings.policer == {"rate": 10_500_000, "burst": 33_000}
+    settings = lossy_links.start_losing(whole, plan)
+    assert settings["links.s1 to h1.policer"] == {"rate": 10_500_000, "burst": 33_000}
     for others in ({"rate_bps": 1_050_000}, {"burst_bytes": 3_300}):
         monkeypatch.setattr(lossy_links, "NetlinkSocket", lambda *_, others=others: Shows(**others))
         with pytest.raises(ReadBackError, match="policer"):
@@ -276,13 +276,16 @@ def losing(monkeypatch: pytest.MonkeyPatch, worsen: Callable[[bytes], bytes | No
 
 def test_a_loss_is_read_back_from_the_kernel(monkeypatch):
     settings, seeds = losing(monkeypatch, lambda options: options)
-    assert {(loss.node, loss.neighbour): (loss.loss, loss.seed) for loss in settings} == {
-        ends: (0.25 if "h1" in ends else 0.5, seed) for ends, seed in seeds.items()
-    }
+    wanted = {}
+    for ends, seed in seeds.items():
+        wanted[f"links.{' to '.join(ends)}.loss"] = 0.25 if "h1" in ends else 0.5
+        wanted[f"links.{' to '.join(ends)}.loss_seed"] = seed
+    assert settings == wanted
     assert len(seeds) == 3
     # An older kernel has netem without a seed of its own.
     settings, _ = losing(monkeypatch, lambda options: options[:24])
-    assert {loss.seed for loss in settings} == {None}
+    generators = {value for name, value in settings.items() if name.endswith("_seed")}
+    assert generators == {"the kernel's own generator"}
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,11 @@ import pytest
 
 from outcast.errors import InputError
 from outcast.records.effective import (
-    Effective,
-    HostSettings,
-    QueueSettings,
-    Routing,
     Sampling,
-    Start,
+    flattened,
+    host_settings,
     min_rto_ns_of,
+    queue_settings,
     sampling_of,
 )
 from outcast.records.run import Run
@@ -83,8 +81,8 @@ def test_the_time_of_a_frame(run):
 
 
 SAMPLING = Sampling(every_ns=10_000_000, taken=36, missed=2, longest_ns=7)
-RECORD = Effective(
-    hosts=HostSettings(
+RECORD = flattened(
+    hosts=host_settings(
         route_min_rto_ms={"": 2, "h3": 200},
         route_metrics={"": {"quickack": 1}, "h3": {"initcwnd": 3}},
         sysctls={"ipv4.tcp_sack": "1"},
@@ -93,14 +91,14 @@ RECORD = Effective(
         offloads=False,
     ),
     arrivals_core=1,
-    queues=QueueSettings(
+    queues=queue_settings(
         bottleneck={"rate_bps": 10, "limit_bytes": 5},
         ports=((("s1-eth1",), {"rate_bps": 10}), (("s1-eth2", "s1-eth3"), {"rate_bps": 20})),
     ),
     forwarding="Open vSwitch",
-    routing=Routing("hashed", "OpenFlow15", "over ports", 0, {"s1": {"s1-eth1": 3}}),
+    routing={"kind": "hashed", "openflow": "OpenFlow15", "hash_seed": 0, "split": {"s1": 3}},
     mptcp_subflows={"h1": 2},
-    start=Start(connect_s=0.5, start_set="when all had connected", notice_s=0.4, lead_s=0.9),
+    start={"connect_s": 0.5, "start_set": "beforehand", "notice_s": None, "lead_s": 0.9},
     workloads={"workloads.flows": 3},
     sampling=SAMPLING,
     load={"cpu.machine_share": 0.5},
@@ -110,7 +108,7 @@ RECORD = Effective(
 
 
 def test_the_manifest_names_every_setting():
-    assert list(RECORD.flat().items()) == [
+    assert list(RECORD.items()) == [
         ("rto_min_route_ms", 2),
         ("h3.rto_min_route_ms", 200),
         ("quickack_route", 1),
@@ -129,13 +127,11 @@ def test_the_manifest_names_every_setting():
         ("forwarding", "Open vSwitch"),
         ("routing.kind", "hashed"),
         ("routing.openflow", "OpenFlow15"),
-        ("routing.hash", "over ports"),
         ("routing.hash_seed", 0),
-        ("routing.split", {"s1": {"s1-eth1": 3}}),
+        ("routing.split", {"s1": 3}),
         ("mptcp.subflows", {"h1": 2}),
         ("traffic.connect_s", 0.5),
-        ("traffic.start_set", "when all had connected"),
-        ("traffic.notice_s", 0.4),
+        ("traffic.start_set", "beforehand"),
         ("traffic.lead_s", 0.9),
         ("workloads.flows", 3),
         ("samples.every_ns", 10_000_000),
@@ -149,9 +145,8 @@ def test_the_manifest_names_every_setting():
 
 
 def test_the_analysis_reads_the_settings_again():
-    flat = RECORD.flat()
-    assert sampling_of(flat) == SAMPLING
-    assert min_rto_ns_of(flat) == 4_000_000
-    assert sampling_of({**flat, "samples.every_ns": 0}) is None
+    assert sampling_of(RECORD) == SAMPLING
+    assert min_rto_ns_of(RECORD) == 4_000_000
+    assert sampling_of({**RECORD, "samples.every_ns": 0}) is None
     assert sampling_of({}) is None
     assert min_rto_ns_of({}) is None
