@@ -21,19 +21,18 @@ from outcast import handed_in, units
 from outcast.errors import ConfigError, did_you_mean, refusals_at, some_of
 from outcast.experiment import Experiment, Link, OwnKeys
 from outcast.experiment.engine import VIRTUAL
-from outcast.plan.traces import Steps
 
 Direction = tuple[str, str]
 """A direction of a link: the sending node, and its neighbour."""
 
 
 def resolve(
-    experiment: Experiment, graph: Graph, traces: Mapping[int, Steps] | None = None
+    experiment: Experiment, graph: Graph, traces: Mapping[int, Sequence[int]] | None = None
 ) -> Mapping[Direction, Link]:
     """The settings of both directions of every link, in the order of the graph's links.
 
-    `traces` has the rates of each rate trace by the number of its override. A link with a trace has
-    its mean rate here, and a jitter that fits the highest one.
+    `traces` has the rates of each rate trace, and last their mean, by the number of its override. A
+    link with a trace has its mean rate here, and a jitter that fits the highest one.
 
     Raises ConfigError: own settings are no settings of a link, or do not fit one another; a
     switch's latency varies by more than a link's delay; an override names no link of the graph,
@@ -79,7 +78,7 @@ def _with_own(base: Link, words: Mapping[str, object], where: str) -> Link:
 
 
 def _override(
-    experiment: Experiment, settings: dict[Direction, Link], traces: Mapping[int, Steps]
+    experiment: Experiment, settings: dict[Direction, Link], traces: Mapping[int, Sequence[int]]
 ) -> None:
     by: dict[Direction, str] = {}
     for number, override in enumerate(experiment.links.overrides):
@@ -94,13 +93,13 @@ def _override(
                 )
             by[direction] = where
             with refusals_at(where):
-                trace = traces.get(number)
-                if trace is None:
+                rates_bps = traces.get(number)
+                if rates_bps is None:
                     settings[direction] = merged(settings[direction], override)
                     continue
-                highest = override.model_copy(update={"rate_bps": max(trace.rate_bps)})
+                highest = override.model_copy(update={"rate_bps": max(rates_bps)})
                 merged_link = merged(settings[direction], highest)
-                settings[direction] = replace(merged_link, rate_bps=trace.mean_bps)
+                settings[direction] = replace(merged_link, rate_bps=rates_bps[-1])
 
 
 def no_link(direction: Direction, links: Collection[Direction]) -> str:

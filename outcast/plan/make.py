@@ -60,7 +60,8 @@ def _planned(experiment: Experiment) -> Plan:
     addresses.add_ways(experiment, graph)
     table = compute_routes(experiment, graph)
     checks.require_layers(experiment, graph)
-    rates = traces.read_all(experiment)
+    own_traces = traces.read_all(experiment)
+    rates = {n: traces.steps_of(experiment, n, own)[1] for n, own in own_traces.items()}
     links = plan_links.resolve(experiment, graph, rates)
     addresses.require_mtu(experiment, links.values())
     flows = resolve_flows(experiment, graph, table, links)
@@ -97,10 +98,10 @@ def _planned(experiment: Experiment) -> Plan:
         host_noise=noise.of_hosts(experiment),
         families=addresses.families(experiment),
     )
-    if not rates:
+    if not own_traces:
         return plan
     wire_bytes = _full_wire_bytes(experiment, plan)
-    return replace(plan, traces=traces.of_links(experiment, rates, wire_bytes))
+    return replace(plan, traces=traces.of_links(experiment, own_traces, wire_bytes))
 
 
 def _packets(

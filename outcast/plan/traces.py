@@ -12,6 +12,7 @@ The file may come from anybody, so whatever is wrong with it is one line with it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -159,10 +160,9 @@ def _rate(number: int, cell: str, unit: str) -> Fraction:
 
 
 def _number(cell: str) -> Fraction:
-    whole, _, part = cell.partition(".")
-    if len(cell) > 30 or not (whole + part).isascii() or not (whole + part).isdigit():
+    if not re.fullmatch(r"[0-9.]{1,30}", cell):
         raise ValueError
-    return Fraction(int(whole + part), 10 ** len(part))
+    return Fraction(cell)
 
 
 def _worded(cell: str) -> Fraction:
@@ -218,31 +218,16 @@ _MOST_FRAME_BITS = 8 * 1_800
 """More than a full frame with all that a link may add to it (experiment/links.py)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """The rates that a link gets in a run.
+Steps = tuple[tuple[int, ...], tuple[int, ...]]
+"""From when each rate of a link holds, in ns after the traffic's start, and the rates in bit/s.
 
-    Attributes:
-        t_ns: from when each rate holds, after the traffic's start. The first is 0.
-        rate_bps: the rates, in whole bytes a second.
-        trace: what they are made of.
-    """
-
-    t_ns: tuple[int, ...]
-    rate_bps: tuple[int, ...]
-    mean_bps: int
-    trace: Trace
+The first time is 0. The last rate is the mean, from the end of the duration on, because senders
+have to hand over what they hold at whatever rate the trace ends with."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkTrace:
-    """What a trace does to a link in a run.
-
-    Attributes:
-        directions: the directions of the link that have these rates.
-        rate_bps: the rates. The last one is the mean, from the end of the duration on, because
-            senders have to hand over what they hold at whatever rate the trace ends with.
-    """
+    """What a trace does to directions of a link in a run; times and rates are as in Steps."""
 
     file: str
     directions: tuple[tuple[str, str], ...]
@@ -260,35 +245,40 @@ def lasting_bps(t_ns: Sequence[int], rate_bps: Sequence[int]) -> list[int]:
     return [*found, *rate_bps[-1:]]
 
 
-def read_all(experiment: Experiment) -> dict[int, Steps]:
-    """The steps of every trace of `links.overrides`, by the override's number.
+def read_all(experiment: Experiment) -> dict[int, Trace]:
+    """The traces of `links.overrides`, by the override's number.
 
-    Raises ConfigError: a file cannot be read, is no trace, or does not fit the duration.
+    Raises ConfigError: a file cannot be read, or is no trace.
     """
-    framing = experiment.links.everywhere.framing
-    frame_bits = 8 * framing.wire_bytes(MTU_FRAME_BYTES)
-    by_override = {}
+    found = {}
     for number, override in enumerate(experiment.links.overrides):
-        if not isinstance(override.rate_bps, RateTrace):
-            continue
-        path = override.rate_bps.trace
-        with refusals_at(f"links.overrides.{number}.rate.trace"):
-            trace = read(path, frame_bits, repeat=override.rate_bps.repeat)
-            by_override[number] = _steps_of(path, trace, experiment.duration_ns, frame_bits)
-    return by_override
+        if isinstance(override.rate_bps, RateTrace):
+            with refusals_at(f"links.overrides.{number}.rate.trace"):
+                file, repeat = override.rate_bps.trace, override.rate_bps.repeat
+                found[number] = read(file, _usual_frame_bits(experiment), repeat=repeat)
+    return found
 
 
-def _steps_of(path: Path, trace: Trace, duration_ns: int, frame_bits: int) -> Steps:
-    """As `steps`, but the text of its ValueError begins with the file."""
-    try:
-        return steps(trace, duration_ns, frame_bits)
-    except ValueError as error:
-        raise ValueError(f"{path} {error}") from None
+def _usual_frame_bits(experiment: Experiment) -> int:
+    return 8 * experiment.links.everywhere.framing.wire_bytes(MTU_FRAME_BYTES)
+
+
+def steps_of(
+    experiment: Experiment, number: int, trace: Trace, frame_bits: int | None = None
+) -> Steps:
+    """The steps of an override's trace for frames of this size, or of the usual one.
+
+    Raises ConfigError: the trace does not fit the duration.
+    """
+    override = experiment.links.overrides[number]
+    assert isinstance(override.rate_bps, RateTrace)
+    with refusals_at(f"links.overrides.{number}.rate.trace: {override.rate_bps.trace}"):
+        return steps(trace, experiment.duration_ns, frame_bits or _usual_frame_bits(experiment))
 
 
 def of_links(
     experiment: Experiment,
-    by_override: Mapping[int, Steps],
+    by_override: Mapping[int, Trace],
     wire_bytes: Mapping[tuple[str, str], int],
 ) -> tuple[LinkTrace, ...]:
     """What the traces that `read_all` has read do to the links of the experiment.
@@ -297,21 +287,16 @@ def of_links(
 
     Raises ConfigError: a trace has too many steps for these frames.
     """
-    duration_ns = experiment.duration_ns
     found = []
-    for number, override in enumerate(experiment.links.overrides):
-        if not isinstance(override.rate_bps, RateTrace):
-            continue
-        file = override.rate_bps.trace
-        trace, mean_bps = by_override[number].trace, by_override[number].mean_bps
+    for number, trace in by_override.items():
+        override = experiment.links.overrides[number]
+        assert isinstance(override.rate_bps, RateTrace)
         alike: dict[int, list[tuple[str, str]]] = {}
         for end in override.directions:
             alike.setdefault(8 * wire_bytes[end], []).append(end)
         for frame_bits, ends in alike.items():
-            with refusals_at(f"links.overrides.{number}.rate.trace"):
-                made = _steps_of(file, trace, duration_ns, frame_bits)
-            t_ns, rate_bps = (*made.t_ns, duration_ns), (*made.rate_bps, mean_bps)
-            found.append(LinkTrace(file.name, tuple(ends), t_ns, rate_bps))
+            made = steps_of(experiment, number, trace, frame_bits)
+            found.append(LinkTrace(override.rate_bps.trace.name, tuple(ends), *made))
     return tuple(found)
 
 
@@ -349,7 +334,7 @@ def steps(trace: Trace, duration_ns: int, frame_bits: int) -> Steps:
         if len(rates) > MOST_STEPS:
             raise _too_many(duration_ns)
     carried = sum(rate * (end - begin) for begin, end, rate in spans)
-    return Steps(tuple(t_ns), tuple(rates), _kept(Fraction(carried) / duration_ns), trace)
+    return (*t_ns, duration_ns), (*rates, _kept(Fraction(carried) / duration_ns))
 
 
 def _too_many(duration_ns: int) -> ValueError:

@@ -44,26 +44,12 @@ def test_a_csv_has_its_units_in_the_header_or_in_its_rows():
 def test_a_csv_that_repeats_ends_with_the_time_at_which_it_does():
     trace = parsed("time_s,rate_kbps\n0,500\n0.1,800\n0.2,1\n", repeat=True)
     assert (trace.t_ns, trace.period_ns) == ((0, 100 * MS), 200 * MS)
-    steps = traces.steps(trace, 450 * MS, FRAME_BITS)
+    t_ns, rate_bps = traces.steps(trace, 450 * MS, FRAME_BITS)
     # A frame during which the rate changes has one of its own.
-    assert steps.rate_bps[::2] == (500_000, 800_000, 500_000, 800_000, 500_000)
-    assert all(500_000 < rate < 800_000 for rate in steps.rate_bps[1::2])
-    for t_ns, row_ns in zip(
-        steps.t_ns[2::2], (100 * MS, 200 * MS, 300 * MS, 400 * MS), strict=True
-    ):
-        assert abs(t_ns - row_ns) < FRAME_BITS * 10**9 / 500_000
-
-
-def test_a_last_rate_goes_on_and_equal_rates_are_one_step():
-    steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,5\n20,8\n"), 100 * MS, FRAME_BITS)
-    # Eight frames at 5 Mbps, the ninth at both, and then at 8 Mbps; each is set 3 us before.
-    frames_ns = 8 * FRAME_BITS * 10**9 // 5_000_000
-    rest_bits = FRAME_BITS - (20 * MS - frames_ns) * 5 // 1000
-    end_ns = 20 * MS + rest_bits * 1000 // 8
-    assert steps.t_ns == (0, frames_ns - 3000, pytest.approx(end_ns - 3000, abs=2))
-    own_bps = FRAME_BITS * 10**9 / (end_ns - frames_ns)
-    assert steps.rate_bps == (5_000_000, pytest.approx(own_bps, abs=8), 8_000_000)
-    assert steps.mean_bps == 7_400_000
+    assert rate_bps[:-1:2] == (500_000, 800_000, 500_000, 800_000, 500_000)
+    assert all(500_000 < rate < 800_000 for rate in rate_bps[1::2])
+    for at_ns, row_ns in zip(t_ns[2:-1:2], (100 * MS, 200 * MS, 300 * MS, 400 * MS), strict=True):
+        assert abs(at_ns - row_ns) < FRAME_BITS * 10**9 / 500_000
 
 
 @pytest.mark.parametrize(
@@ -84,24 +70,15 @@ def test_every_unit_of_a_header(header, row, t_ns, rate_bps):
 
 def test_a_step_at_the_end_of_the_run_is_none():
     text = "time_ms,rate_mbps\n0,5\n100,8\n"
-    assert traces.steps(parsed(text), 100 * MS, FRAME_BITS).t_ns == (0,)
-    assert len(traces.steps(parsed(text), 110 * MS, FRAME_BITS).t_ns) == 3
+    assert traces.steps(parsed(text), 100 * MS, FRAME_BITS)[0] == (0, 100 * MS)
+    assert len(traces.steps(parsed(text), 110 * MS, FRAME_BITS)[0]) == 4
 
 
 def test_the_rate_of_a_frame_across_a_pause_is_none_of_the_file():
     rows = "time_ms,rate_mbps\n0,8\n1000,0\n1500,4\n"
-    steps = traces.steps(parsed(rows), 3_000 * MS, FRAME_BITS)
-    assert min(steps.rate_bps) < 10**6
-    assert {*traces.lasting_bps(steps.t_ns, steps.rate_bps)} == {8 * 10**6, 4 * 10**6}
-
-
-def test_a_frame_goes_on_after_a_rate_of_zero():
-    steps = traces.steps(parsed("time_ms,rate_mbps\n0,5\n10,0\n30,5\n"), 100 * MS, FRAME_BITS)
-    _, begin_ns, end_ns = steps.t_ns
-    # The fifth frame has 20 ms more than at 5 Mbps.
-    assert end_ns - begin_ns == pytest.approx(20 * MS + FRAME_BITS * 200, abs=2000)
-    assert steps.rate_bps[1] * (end_ns - begin_ns) / 10**9 == pytest.approx(FRAME_BITS, rel=1e-3)
-    assert steps.mean_bps == 4_000_000
+    t_ns, rate_bps = traces.steps(parsed(rows), 3_000 * MS, FRAME_BITS)
+    assert min(rate_bps) < 10**6
+    assert {*traces.lasting_bps(t_ns[:-1], rate_bps[:-1])} == {8 * 10**6, 4 * 10**6}
 
 
 @given(
@@ -111,12 +88,12 @@ def test_a_frame_goes_on_after_a_rate_of_zero():
 def test_a_queue_that_is_never_empty_sends_what_the_trace_lets_through(counts, wire_bytes):
     """Each frame takes the time of the rate at which it begins, as in the kernel (sch_htb.c)."""
     text = "time_ms,rate_mbps\n" + "\n".join(f"{ms},{n / 3}" for ms, n in enumerate(counts))
-    steps = traces.steps(parsed(text), len(counts) * MS, 8 * wire_bytes)
+    t_ns, rate_bps = traces.steps(parsed(text), len(counts) * MS, 8 * wire_bytes)
     at_ns, frames, place = 0.0, 0, 0
     while at_ns < len(counts) * MS:
-        while place + 1 < len(steps.t_ns) and steps.t_ns[place + 1] <= at_ns:
+        while place + 2 < len(t_ns) and t_ns[place + 1] <= at_ns:
             place += 1
-        at_ns += 8 * wire_bytes * 1e9 / steps.rate_bps[place]
+        at_ns += 8 * wire_bytes * 1e9 / rate_bps[place]
         frames += at_ns <= len(counts) * MS
     assert abs(frames - sum(counts) / 3 * 1e3 / 8 / wire_bytes) <= 1.01
 
@@ -184,11 +161,13 @@ def test_the_bytes_of_any_second_are_those_of_the_trace(times, begin):
     """Within a bin at either end, because a packet is spread over its bin."""
     times = sorted(times)
     period = times[-1]
-    steps = traces.steps(parsed("\n".join(map(str, times))), 6000 * MS, FRAME_BITS)
-    ends = [*steps.t_ns[1:], 6000 * MS]
+    (*t_ns, _), (*rate_bps, _) = traces.steps(
+        parsed("\n".join(map(str, times))), 6000 * MS, FRAME_BITS
+    )
+    ends = [*t_ns[1:], 6000 * MS]
 
     def carried(until_ns: int) -> float:
-        spans = zip(steps.t_ns, ends, steps.rate_bps, strict=True)
+        spans = zip(t_ns, ends, rate_bps, strict=True)
         return sum(
             rate * (min(end, until_ns) - at) / 1e9 for at, end, rate in spans if at < until_ns
         )
@@ -206,8 +185,8 @@ def test_the_bytes_of_any_second_are_those_of_the_trace(times, begin):
     # What lies in the joined bins that the second's two ends cut.
     slack = 0.0
     for edge_ns in (begin * MS, (begin + 1000) * MS):
-        place = max(index for index, at in enumerate(steps.t_ns) if at <= edge_ns)
-        slack += steps.rate_bps[place] * (ends[place] - steps.t_ns[place]) / 1e9 / FRAME_BITS
+        place = max(index for index, at in enumerate(t_ns) if at <= edge_ns)
+        slack += rate_bps[place] * (ends[place] - t_ns[place]) / 1e9 / FRAME_BITS
     assert abs(sent - wanted) <= slack + 1.01
 
 
@@ -262,8 +241,7 @@ def test_steps_hold_frames_of_the_size_that_is_sent(tmp_path, more, wire_bytes):
     trace = traces.read(path, FRAME_BITS, repeat=False)
     wanted = traces.steps(trace, whole.duration_ns, 8 * wire_bytes)
     (found,) = plan.traces
-    assert found.t_ns[:-1] == wanted.t_ns
-    assert found.rate_bps[:-1] == wanted.rate_bps
+    assert (found.t_ns, found.rate_bps) == wanted
 
 
 def test_each_direction_has_the_frames_that_are_sent_there(tmp_path):
