@@ -18,7 +18,6 @@ from outcast.analysis.join import directions, packets
 from outcast.analysis.join.join import join
 from outcast.analysis.measure import (
     blackout,
-    drop_causes,
     latency,
     queue,
     segments,
@@ -84,7 +83,6 @@ def warm() -> None:
     joined = join([came], [output])
     queue.replay(joined)
     latency.latency(joined)
-    drop_causes.missing_ids(joined)
     blackout.port_chains(joined)
     blackout.flow_chains(joined)
     segments.fresh_bytes(joined.departures, joined.flows)

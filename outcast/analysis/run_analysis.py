@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.compiled import Array, Bool
-from outcast.analysis.join.doubts import Found
 from outcast.analysis.measure.blackout import flow_chains, port_chains
+from outcast.analysis.measure.estimates import Found
 from outcast.analysis.measure.samples import port_table, socket_table
 from outcast.analysis.port_analysis import Joins, PortAnalysis, analyze_port, elsewhere, join_port
 from outcast.analysis.program_flows import program_flows

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis import store
-from outcast.analysis.join.doubts import Found
 from outcast.analysis.measure import computed
 from outcast.analysis.measure.bins import throughput_table, utilisation_table
 from outcast.analysis.measure.completions import completion_table, execution_table, probe_table
+from outcast.analysis.measure.estimates import Found
 from outcast.analysis.measure.fairness import fairness_table
 from outcast.analysis.measure.flows import (
     active_seconds,

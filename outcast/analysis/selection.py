@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -34,18 +33,14 @@ AROUND_BLACKOUT_NS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span of time, both ends included.
+    """A span of time since the traffic's start, both ends included.
 
-    Attributes:
-        option: for messages, as `--around 12ms`.
-        clock: the origin of the ends: the traffic's start (negative before it); midnight of the day
-            on which the packets came in, in this machine's time zone; or 1970.
+    `option` is for messages, as `--around 12ms`.
     """
 
     from_ns: int
     to_ns: int
     option: str
-    clock: Literal["traffic", "day", "epoch"] = "traffic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +153,7 @@ def condition(source: Source, wanted: Selection) -> pl.Expr:
         chosen &= text("verdict") == wanted.verdict
     if wanted.span is not None:
         require_time(source, wanted.span)
-        span = located(source, wanted.span)
-        chosen &= _within(source, span.from_ns, span.to_ns)
+        chosen &= _within(source, wanted.span.from_ns, wanted.span.to_ns)
     if wanted.blackout is not None:
         chain = blackout(source, wanted.blackout)
         from_ns = chain["t_start"] - source.start_ns - wanted.margin_ns
@@ -174,32 +168,8 @@ def span_of(source: Source, wanted: Selection) -> tuple[int, int] | None:
         chain = blackout(source, wanted.blackout)
         return chain["t_start"] - wanted.margin_ns, chain["t_end"] + wanted.margin_ns
     if wanted.span is not None:
-        span = located(source, wanted.span)
-        return source.start_ns + span.from_ns, source.start_ns + span.to_ns
+        return source.start_ns + wanted.span.from_ns, source.start_ns + wanted.span.to_ns
     return None
-
-
-def located(source: Source, span: Span) -> Span:
-    """The span on the clock `traffic`. A time of day is that of the first day that has it."""
-    if span.clock == "traffic":
-        return span
-    from_ns, to_ns = span.from_ns, span.to_ns
-    if span.clock == "day":
-        first, _ = _first_and_last(source.table)
-        first = source.start_ns if first is None else first
-        midnight = datetime.fromtimestamp(first // 10**9).replace(hour=0, minute=0, second=0)
-        # Packets may have come in before and after midnight.
-        for day in (midnight, midnight + timedelta(days=1)):
-            from_ns, to_ns = (_since_1970_ns(day, time) for time in (span.from_ns, span.to_ns))
-            if to_ns >= first:
-                break
-    return Span(from_ns - source.start_ns, to_ns - source.start_ns, span.option)
-
-
-def _since_1970_ns(midnight: datetime, of_day_ns: int) -> int:
-    """A time of day as epoch time, also on days of 23 or 25 hours."""
-    whole = midnight + timedelta(seconds=of_day_ns // 10**9)
-    return int(whole.timestamp()) * 10**9 + of_day_ns % 10**9
 
 
 def blackout(source: Source, number: int) -> dict[str, Any]:
@@ -297,25 +267,15 @@ def _first_and_last(table: pl.LazyFrame) -> tuple[int | None, int | None]:
     return first, last
 
 
-def on_the_clock(time_ns: int) -> str:
-    """A time since 1970 as date and time of day, in this machine's time zone."""
-    at = datetime.fromtimestamp(time_ns // 10**9)
-    return f"{at:%Y-%m-%d %H:%M:%S}.{time_ns % 10**9:09d}"
-
-
 def require_time(source: Source, span: Span) -> None:
     """Raises ConfigError if all packets came in before the span or after it."""
     first, last = _first_and_last(source.table)
     if first is None or last is None:
         raise ConfigError(f"{span.option}: there are no packets")
     from_ns, to_ns = first - source.start_ns, last - source.start_ns
-    own = located(source, span)
-    if own.from_ns <= to_ns and from_ns <= own.to_ns:
-        return
-    there = f"from {from_ns / 1e6:.12g}ms to {to_ns / 1e6:.12g}ms"
-    if span.clock != "traffic":
-        there = f"from {on_the_clock(first)} to {on_the_clock(last)}, in this machine's time zone"
-    raise ConfigError(f"{span.option}: nothing came in then; packets came in {there}")
+    if span.from_ns > to_ns or from_ns > span.to_ns:
+        there = f"from {from_ns / 1e6:.12g}ms to {to_ns / 1e6:.12g}ms"
+        raise ConfigError(f"{span.option}: nothing came in then; packets came in {there}")
 
 
 def first_numbers(source: Source) -> pl.LazyFrame:

@@ -18,32 +18,31 @@ from outcast.analysis.capture.records import OUT_OF
 from outcast.analysis.join import same_flows
 from outcast.analysis.join.doubts import (
     MOST_SHARE,
-    DropRange,
-    Found,
     RefusedJoin,
     doubts,
-    left_out,
     port_counts,
 )
 from outcast.analysis.join.join import JoinOptions, join
 from outcast.analysis.join.packets import sample
 from outcast.analysis.measure import blackout, queue
 from outcast.analysis.measure.drop_causes import (
+    DropRange,
     Relation,
     drop_ranges,
     explained_drops,
-    lost_by_length,
     random_losses,
     relations,
 )
 from outcast.analysis.measure.estimates import (
     FINE_NS,
     Doubtful,
+    Found,
     alike_remarks,
     copy_remarks,
     estimate,
     late_remarks,
     latency_remarks,
+    left_out,
     level,
     level_remarks,
     lost_on_several,
@@ -290,8 +289,7 @@ def _measured(
     of_all = queue.replay(full, least.delay_ns(full))
     replayed = queue.of_own(joined, of_all)
     clocks = joined.sources.clocks
-    longer = [*lost_by_length(joined, replayed)]
-    explained = explained_drops(joined, replayed, least.busy, [rows for _, rows in longer])
+    explained = explained_drops(joined, replayed, least.busy)
     ranges = drop_ranges(joined, repaired, replayed, explained)
     for silence in silent:
         explained[silence.rows] = True
@@ -345,7 +343,6 @@ def _measured(
             *rate_remarks(full, least, doubtful),
             *alike.values(),
             *at_random.values(),
-            *(line for line, _ in longer),
             *passed.values(),
             *lost_on_several(joined),
             *marked_remarks(joined),

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from outcast.cli import shared, terminal
-from outcast.errors import ConfigError, FeatureMissingError, UntrustedError
+from outcast.errors import ConfigError, UntrustedError
 
 LISTS = ("--in", "--out", "--chain")
 _NAMED = "allowed is NAME=PCAP, as s1-eth2=captures/s1-eth2.in.pcap"
@@ -46,19 +46,6 @@ def _ports(role: str, texts: tuple[str, ...], file: Path | None = None) -> dict[
             raise ConfigError(f"{role and f'{role} '}port {name} is given twice")
         ports[name] = Path(path)
     return ports
-
-
-LEAST_ADDRESS_SPACE = 1_150_000_000
-"""The bytes that libraries need. Some of them end the process if they get fewer."""
-
-
-def _require_address_space() -> None:
-    limit_bytes = shared.memory_limit_bytes()
-    if limit_bytes is not None and limit_bytes < LEAST_ADDRESS_SPACE:
-        raise FeatureMissingError(
-            f"this shell allows {limit_bytes // 1024:,} KB of address space (ulimit -v); a join "
-            f"takes {LEAST_ADDRESS_SPACE // 1024:,} KB at the least, for its libraries"
-        )
 
 
 @shared.verb(
@@ -131,7 +118,6 @@ def command(
     Prints for each input port how many packets were forwarded and dropped. Exit status 4, a table
     and a line with a reason if more than 1 % of the packets cannot be explained.
     """
-    _require_address_space()
     folder = output if output is not None and _is_folder(output) else None
     table = None if output is folder else output
     if table is not None and table.suffix not in (".parquet", ".csv"):
@@ -157,7 +143,8 @@ def command(
     except RefusedJoin as error:
         for text in error.remarks:
             shared.note(text)
-        terminal.echo("\n".join(error.table), err=True)
+        for line in view.refused(error.ports):
+            terminal.echo(line, err=True)
         raise
     for text in result.remarks:
         shared.note(text)

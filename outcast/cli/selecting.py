@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from outcast.cli import shared
 from outcast.errors import ConfigError
@@ -24,7 +22,7 @@ _FILTERS = (
     ),
     shared.option(
         "--between FROM TO",
-        "Only packets that came in between these times, as 10ms 12.5ms or 03:54:45 03:55:00.",
+        "Only packets that came in between these times, as 10ms 12.5ms.",
         nargs=2,
     ),
     shared.option(
@@ -41,13 +39,8 @@ _FILTERS = (
 )
 
 
-_ON_CLOCK = re.compile(
-    r"(?:(?P<date>\d{4}-\d\d-\d\d)[T ])?(?P<time>\d\d:\d\d(?::\d\d)?)"
-    r"(?:\.(?P<fraction>\d{1,9}))?"
-)
-
 _MOST_NS = 10**18
-"""30 years. The sum with a time of day still fits into 64 bits."""
+"""30 years. The sum with a time since 1970 still fits into 64 bits."""
 
 
 def _selected(
@@ -75,8 +68,8 @@ def _selected(
         raise ConfigError(f"--within {within}: allowed is at most {_MOST_NS // 10**9}s")
     span = None if between is None else span_between(between)
     if around is not None:
-        middle_ns, clock = _instant(around, "--around")
-        span = Span(middle_ns - within_ns, middle_ns + within_ns, f"--around {around}", clock)
+        middle_ns = instant_ns(around, "--around")
+        span = Span(middle_ns - within_ns, middle_ns + within_ns, f"--around {around}")
     return Selection(port, flow, dst, verdict, span, blackout, within_ns)
 
 
@@ -84,42 +77,18 @@ selection = shared.gathered("selection", _selected, *_FILTERS)
 """Gives a verb the filters of packets as one argument, `selection`."""
 
 
-def _instant(text: str, option: str) -> tuple[int, Literal["traffic", "day", "epoch"]]:
-    """Parses a time of the run, or one on the clock, in nanoseconds. Raises ConfigError."""
-    match = _ON_CLOCK.fullmatch(text.strip())
-    if match is None:
-        return instant_ns(text, option, ", or on the clock, as 03:54:45.5"), "traffic"
-    try:
-        at = datetime.fromisoformat(f"{match['date'] or '1970-01-01'} {match['time']}")
-        fraction_ns = int((match["fraction"] or "").ljust(9, "0"))
-        if match["date"]:
-            return int(at.timestamp()) * 10**9 + fraction_ns, "epoch"
-    except (ValueError, OverflowError, OSError):
-        raise ConfigError(
-            f"{option} {text}: no time of day; allowed are 00:00:00 to 23:59:59, also behind a "
-            "date as 2026-03-31T"
-        ) from None
-    return (at.hour * 3600 + at.minute * 60 + at.second) * 10**9 + fraction_ns, "day"
-
-
-def span_between(between: tuple[str, str], *, on_clock: bool = True) -> Span:
+def span_between(between: tuple[str, str]) -> Span:
     """The span of the option --between. Raises ConfigError."""
     from outcast.analysis.selection import Span
 
-    if on_clock:
-        (from_ns, clock), (to_ns, other) = (_instant(text, "--between") for text in between)
-    else:
-        from_ns, to_ns = (instant_ns(text, "--between") for text in between)
-        clock = other = "traffic"
-    span = Span(from_ns, to_ns, f"--between {' '.join(between)}", clock)
-    if clock != other:
-        raise ConfigError(f"{span.option}: allowed are two times of one kind")
+    from_ns, to_ns = (instant_ns(text, "--between") for text in between)
+    span = Span(from_ns, to_ns, f"--between {' '.join(between)}")
     if to_ns < from_ns:
         raise ConfigError(f"{span.option}: ends before it begins")
     return span
 
 
-def instant_ns(text: str, option: str, also: str = "") -> int:
+def instant_ns(text: str, option: str) -> int:
     """Parses a time of the run: seconds, or a number with a unit; negative before the start."""
     try:
         time_ns = float(text) * 1e9
@@ -129,7 +98,7 @@ def instant_ns(text: str, option: str, also: str = "") -> int:
         try:
             time_ns = sign * parse_time_ns(bare.removeprefix("-"))
         except ValueError as error:
-            raise ConfigError(f"{option}: {error}, or in seconds, as 0.002{also}") from None
+            raise ConfigError(f"{option}: {error}, or in seconds, as 0.002") from None
     # Written with `not` because every comparison with NaN is false.
     if not abs(time_ns) <= _MOST_NS:
         raise ConfigError(f"{option} {text}: allowed is a time of the run")

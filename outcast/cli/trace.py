@@ -46,7 +46,7 @@ def command(
     from outcast.view.terminal import traced_events
 
     shared.end_as_interrupted()
-    span = None if between is None else selecting.span_between(between, on_clock=False)
+    span = None if between is None else selecting.span_between(between)
     names = None if events is None else tuple(name.strip() for name in events.split(","))
     if source.is_dir():
         require_flow(Run(source), flow)

@@ -16,7 +16,7 @@ from outcast.analysis.capture.formats import Records
 from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, FlowKey, Others
 from outcast.analysis.capture.records import ENCAPSULATIONS, MIRRORED, CaptureFile, require_file
 from outcast.analysis.compiled import I64, Array, Bool
-from outcast.errors import InputError
+from outcast.errors import InputError, UntrustedError
 
 MOST_EXPECTED = 1 << 26
 """The most packets that columns are made for at once. A sparse file can claim any size."""
@@ -350,8 +350,8 @@ def copies_in(columns: Columns, within_ns: int = COPIED_WITHIN_NS) -> Bool:
 def remove_few(capture: PortCapture, most_share: float) -> list[str]:
     """Removes copies of TCP segments from a capture if they are few. Returns a remark.
 
-    If they are many, the join is refused. Samples of a large capture suffice to find out, because
-    copies are spread over it.
+    Samples of a large capture suffice to find out, because copies are spread over it. Raises
+    UntrustedError if more than `most_share` of the packets are there twice.
     """
     columns = capture.columns
     apart = max(_SAMPLED, columns.flow.size // _SAMPLES)
@@ -362,9 +362,19 @@ def remove_few(capture: PortCapture, most_share: float) -> list[str]:
         for start in range(0, columns.flow.size, apart)
     ):
         return []
-    copies = copies_in(columns, UNNUMBERED_WITHIN_NS) & (columns.flags > 0)
-    count = int(copies.sum())
-    if not 0 < count <= most_share * columns.flow.size:
+    copies, is_tcp = copies_in(columns, UNNUMBERED_WITHIN_NS), columns.flags > 0
+    # Datagrams count if their host numbers them.
+    low, high = np.full(len(capture.flows), 1 << 16), np.zeros(len(capture.flows), np.int64)
+    np.minimum.at(low, columns.flow, columns.ip_id)
+    np.maximum.at(high, columns.flow, columns.ip_id)
+    count = int((copies & (is_tcp | (high > low)[columns.flow])).sum())
+    if count > max(most_share * columns.flow.size, 1):
+        raise UntrustedError(
+            f"{capture.path}: {count:,} of {columns.flow.size:,} packets are recorded twice, as "
+            "by a mirror of both directions; `editcap -w 0.001 FILE NEW` removes copies"
+        )
+    copies &= is_tcp
+    if not (count := int(copies.sum())):
         return []
     capture.columns = Columns.of(column[~copies] for column in columns)
     return [

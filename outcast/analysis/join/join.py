@@ -132,9 +132,8 @@ class Sources:
         notes: a line on flows that were joined by a looser identity, and on packets that the router
             itself sent.
         differing: a line on flows that are ambiguous.
-        late_ns: the time since an equal packet came in, for each departure that has no other
-            explanation. It is longer than `max_sojourn_ns`.
-        backwards: how many packets left before they came in.
+        impossible_ns: for each departure without an arrival, the time since an equal packet came
+            in that did not leave: below 0, or longer than `max_sojourn_ns`.
         alike: the rows of arrivals that did not leave and are equal to one that left before them.
     """
 
@@ -145,8 +144,7 @@ class Sources:
     clocks: Clocks | None
     notes: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
-    late_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    backwards: int = 0
+    impossible_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     alike: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
@@ -296,8 +294,7 @@ def join(
         sources=replace(
             sources,
             notes=(*sources.notes, *notes),
-            late_ns=verdicts.late_ns(matched, stray),
-            backwards=verdicts.backwards(matched),
+            impossible_ns=verdicts.impossible_ns(matched, options.max_sojourn_ns),
             alike=verdicts.alike(matched),
         ),
     )

@@ -267,20 +267,10 @@ def _find_alike(
             result[i] = left_ns[left_as[before]] >= came_ns[i]
 
 
-def late_ns(matched: Matched, stray: I8) -> I64:
-    """See `Sources.late_ns`."""
-    waits = _waits(matched, np.flatnonzero(stray == Stray.UNEXPLAINED))
-    return waits[waits > 0]
-
-
-def backwards(matched: Matched) -> int:
-    """The packets that left before they came in, as if inputs and outputs were exchanged."""
-    return int((_waits(matched, np.flatnonzero(matched.order.came_as < 0)) < 0).sum())
-
-
-def _waits(matched: Matched, alone: I64) -> I64:
-    """The waits of these departures, if an equal packet came in and did not leave."""
+def impossible_ns(matched: Matched, max_sojourn_ns: int) -> I64:
+    """See `Sources.impossible_ns`."""
     arriving, leaving = matched.arriving, matched.leaving
+    alone = np.flatnonzero(matched.order.came_as < 0)
     missing = np.flatnonzero(matched.order.left_as < 0)
     if not alone.size or not missing.size:
         return np.empty(0, np.int64)
@@ -290,7 +280,7 @@ def _waits(matched: Matched, alone: I64) -> I64:
     waits: I64 = (
         matched.departures.stamp_ns[alone[equal]] - matched.arrivals.stamp_ns[order[at[equal]]]
     )
-    return waits
+    return waits[(waits < 0) | (waits > max_sojourn_ns)]
 
 
 def count(verdict: I8, note: I8, stray: I8) -> Counts:

@@ -8,17 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.compiled import Bool
 from outcast.analysis.join.clocks import Clocks
-from outcast.analysis.join.doubts import MOST_SHARE, late_text
+from outcast.analysis.join.directions import LEFT
+from outcast.analysis.join.doubts import MOST_SHARE, away_flows, late_text
 from outcast.analysis.join.join import Joined, Verdict
+from outcast.analysis.measure.blackout import Chains
 from outcast.analysis.measure.drop_causes import Relation, has_room
 from outcast.analysis.measure.latency import LEAST_BUSY, Latency
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.queue_levels import Capacity, level_within
 from outcast.analysis.measure.segments import Silence
 from outcast.errors import UntrustedError
-from outcast.records.captures import JoinRequest, QueueEstimate
+from outcast.records.captures import ClockEstimate, JoinRequest, QueueEstimate
 
 SLACK_NS = 1_000_000
 """A switch in software holds packets this long without a queue."""
@@ -35,6 +38,18 @@ MOST_BLURRED = 0.05
 """This share of drops may seem to have found room, where latencies of inputs differ."""
 ALL = 0.995
 """A level that explains fewer packets may not be the only cause of drops."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Found:
+    """The result of a join; `outcast.Join` documents the parts."""
+
+    joined: Joined
+    queue: Queue
+    chains: Chains
+    remarks: tuple[str, ...]
+    clocks: tuple[ClockEstimate, ...]
+    estimates: tuple[QueueEstimate, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +160,8 @@ def rate_remarks(joined: Joined, least: Latency, doubtful: Doubtful) -> Iterator
 
 def late_remarks(joined: Joined, max_sojourn_ns: int) -> Iterator[str]:
     """A line if a few packets left later than `--max-sojourn` allows; more are a refusal."""
-    if joined.sources.late_ns.size:
-        yield f"{late_text(joined, max_sojourn_ns)}. They count as dropped; or a clock was set"
+    if text := late_text(joined, max_sojourn_ns):
+        yield f"{text}. They count as dropped; or a clock was set"
 
 
 def copy_remarks(joined: Joined, unit_ns: int) -> Iterator[str]:
@@ -208,6 +223,24 @@ def alike_remarks(joined: Joined) -> Iterator[tuple[str, str]]:
                 f"{name}: {count:,} of the {total:,} packets that seem dropped are equal to one "
                 "before them that left. Their number is right, but not surely which they are. So "
                 "waits, chains and contents may be wrong, and no rate and limit are estimated",
+            )
+
+
+def left_out(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[str]:
+    """A line on each capture with packets that take no part."""
+    directions = joined.sources.directions
+    for index, capture in enumerate(captures if directions else ()):
+        assert directions is not None
+        left = joined.sources.left[index]
+        if left is not None and directions.packets(index, LEFT) and not left.any():
+            yield (
+                f"{capture.port}: what left there takes no part, because it came in where only "
+                "what left was captured"
+            )
+        if count := int(directions.counts[index][away_flows(joined, index)].sum()):
+            yield (
+                f"{capture.port}: {count:,} packets that came in there take no part, because no "
+                "capture shows packets leave for their destinations"
             )
 
 

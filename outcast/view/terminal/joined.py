@@ -13,10 +13,10 @@ from outcast.analysis.capture.headers import TCP, UDP
 from outcast.analysis.capture.pcap import PortCapture, interfaces_of, read_captures
 from outcast.analysis.captured import SeenFlow
 from outcast.analysis.compiled import I32, I64
-from outcast.analysis.join.doubts import Found
+from outcast.analysis.join.doubts import PortCounts
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.blackout import Chains
-from outcast.analysis.measure.estimates import ALL
+from outcast.analysis.measure.estimates import ALL, Found
 from outcast.errors import ConfigError, InputError
 from outcast.plan.addresses import with_port
 from outcast.records.captures import QueueEstimate
@@ -54,6 +54,18 @@ def parts(found: Found) -> Iterator[Table | str]:
         yield f"reordered {counts.reordered:,}"
     for estimate in found.estimates:
         yield from queue_lines(estimate)
+
+
+def refused(ports: Sequence[PortCounts]) -> Iterator[str]:
+    """The numbers of a refused join's ports; stamps in seconds since the first."""
+    first_ns = min(port.first_ns for port in ports)
+    rows: list[tuple[str, ...]] = []
+    rows += [("port", "came in", "left", "never came in", "first (s)", "last (s)")]
+    for port in ports:
+        times = (f"{(ns - first_ns) / 1e9:.3f}" for ns in (port.first_ns, port.last_ns))
+        counts = f"{port.came:,}", f"{port.left:,}", f"{port.unseen:,}"
+        rows.append((port.port, *counts, *times))
+    return forms.aligned(rows, left=(0,))
 
 
 def _sum(what: str, whole: int, parts: Mapping[str, int]) -> str:

@@ -11,6 +11,7 @@ import itertools
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,9 +151,6 @@ FIELDS = (
 )
 """The columns of CSV and JSON if none are requested."""
 
-_ON_CLOCK = {"t_in_ms": "clock_in", "t_out_ms": "clock_out"}
-"""Columns in place of times after the start, if times of day were requested."""
-
 
 def lines(
     path: Path, wanted: Selection, with_queue: bool, form: str, fields: Sequence[str] | None = None
@@ -160,8 +158,6 @@ def lines(
     source = open_source(path)
     if fields is None:
         fields = PAPERS if form == "table" else FIELDS
-        if form == "table" and wanted.span is not None and wanted.span.clock != "traffic":
-            fields = tuple(_ON_CLOCK.get(field, field) for field in fields)
         with_content = with_queue
         if with_queue and form == "table":
             fields = (*fields, "queue_bytes")
@@ -353,7 +349,9 @@ def _end(address: str, port: str) -> _Field:
 
 def _clock(name: str, head: str) -> _Field:
     def read(row: _Row) -> str | None:
-        return None if row.values[name] is None else selection.on_the_clock(row.values[name])
+        if (time_ns := row.values[name]) is None:
+            return None
+        return f"{datetime.fromtimestamp(time_ns // 10**9)}.{time_ns % 10**9:09d}"
 
     return _Field(read, head, 29)
 

@@ -220,7 +220,7 @@ def test_a_conversation_that_one_capture_alone_has(tmp_path):
 def test_packets_that_stay_for_too_long(tmp_path):
     came = [data(100 * n, n) for n in range(300)]
     left = later(came, 2e6)
-    with pytest.raises(UntrustedError, match=r"stay in the switch for 2\.000 s, but --max-sojourn"):
+    with pytest.raises(UntrustedError, match=r"up to 2\.000 s after .* --max-sojourn 1s; give"):
         joined(tmp_path, came, left)
     result = joined(tmp_path, came, left, max_sojourn="3s")
     assert result.joined.counts.forwarded == 300
@@ -233,16 +233,6 @@ def test_few_packets_that_stay_for_too_long(tmp_path):
     paths = taken(tmp_path, a=busy, c=few, b=[*later(busy, 30), *later(few, 5e6)])
     with pytest.raises(UntrustedError, match=r"longer than --max-sojourn 1s; give a longer"):
         join_captures({"a": paths["a"], "c": paths["c"]}, {"b": paths["b"]})
-
-
-def test_a_late_capture_lacks_the_drops_that_ip_ids_show(tmp_path):
-    """Slow start lost four of the first twelve packets, which the input's capture has not."""
-    dropped = {3, 5, 6, 7, 500}
-    acks = [ack(100 * n + 40, n) for n in range(1000)]
-    a = [data(100 * n, n) for n in range(12, 1000)] + [one for one in acks if one.at_us > 1200]
-    b = [data(100 * n + 30, n) for n in range(1000) if n not in dropped] + acks
-    (of_a,) = joined(tmp_path, a, b).drop_ranges
-    assert (of_a.ingress, of_a.counted, of_a.most) == ("a", 1, 5)
 
 
 def test_the_way_back_tells_clocks_where_in_and_out_are_given(tmp_path):
@@ -260,7 +250,7 @@ def test_the_way_back_tells_clocks_where_in_and_out_are_given(tmp_path):
     assert {one.port: round(one.offset_ns / 1e6) for one in result.clocks} == {"a": 3330, "b": 0}
     assert result.joined.counts.forwarded == result.joined.counts.entered == 300
     one_way = ([packet for packet in seen if packet.payload] for seen in (a, b))
-    with pytest.raises(UntrustedError, match=r"switch for \d.*; give a longer"):
+    with pytest.raises(UntrustedError, match=r"longer than --max-sojourn 1s; give a longer"):
         joined(tmp_path, *one_way)
 
 
@@ -383,23 +373,6 @@ def test_drops_that_nothing_tells_from_what_left_are_told(tmp_path):
         joined(tmp_path, came, later(came[::2], 5000))
 
 
-def test_ids_of_a_host_that_numbers_all_its_packets_show_no_gaps(tmp_path):
-    """Windows counts so. A second connection, as that of iperf3, takes some of the ids."""
-    came = [data(1000 * n, n, sport=1 + (n % 80 == 40)) for n in range(400)]
-    again = replace(came[100], at_us=400_000, ip_id=500)
-    left = later([*came[:100], *came[101:], again], 30)
-    result = joined(tmp_path, [*came, again], left)
-    assert result.joined.counts.dropped == 1
-    assert not result.drop_ranges
-    # Ids that nothing has seen are still missing.
-    gone = {packet.seq for packet in came[200:203]}
-    seen = (
-        [packet for packet in side if packet.seq not in gone] for side in ([*came, again], left)
-    )
-    (lacking,) = joined(tmp_path, *seen).drop_ranges
-    assert (lacking.least, lacking.most) == (1, 4)
-
-
 def test_drops_of_udp_at_an_empty_queue_have_two_causes(tmp_path):
     paths = {}
     for name, later in (("a", 0), ("b", 5e-5)):
@@ -414,7 +387,7 @@ def test_drops_of_udp_at_an_empty_queue_have_two_causes(tmp_path):
     result = join_captures({"a": paths["a"]}, {"b": paths["b"]})
     (part,) = result.drop_ranges
     assert (part.least, part.counted, part.most) == (0, 3, 3)
-    assert "3 of these found an empty queue, and were not sent again" in part.sentence
+    assert "3 found an empty queue and were not sent again" in part.sentence
     assert "captures lack packets" not in part.sentence
 
 

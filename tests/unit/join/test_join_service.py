@@ -157,14 +157,3 @@ def test_several_rates_in_turn_are_not_one(then_bps, seen, tmp_path):
         "o: it sent at 5.000 to 10.000 Mbps while packets waited (means of 20 parts of the "
         "capture), so it has no single rate"
     ]
-
-
-def test_a_limit_of_length_of_datagrams_of_one_size_is_named(tmp_path):
-    frames = []
-    for n in range(300):
-        size = 400 if n % 3 else 1514
-        data = shared._ip(n, (10, 0, 0, 1), shared.OWN_DST, size)
-        frames.append(shared.Frame(n * 10**6, "a", data, True, n * 10**6 + 9 if n % 3 else None))
-    found = shared.joined(shared.Scene(frames, 10**9, 9000, False, (), None, False), tmp_path)
-    (line,) = (line for line in found.remarks if "limit of length" in line)
-    assert "frames of up to 400 bytes passed, and all 100 of 1,514 bytes or more were lost" in line
