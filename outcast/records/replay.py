@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from outcast.errors import InputError, ReplayError, UntrustedError, shortened
-from outcast.plan.addresses import ipv4_of
-from outcast.plan.model import Plan
+from outcast.errors import ReplayError, UntrustedError, shortened
 from outcast.records.kept_captures import (
     COMPRESSED,
     Packet,
@@ -29,49 +24,6 @@ _MEASURED = ("traffic.", "samples.", "cpu.", "workloads.", "routing.split")
 """How effective settings begin that only follow from the packets."""
 
 _ETHERNET_BYTES = 14
-_VLAN, _IPV4, _IPV6 = 0x8100, 0x0800, 0x86DD
-_IPV6_BYTES = 40
-_TYPES = {0x0806: "ARP", 0x88CC: "LLDP"}
-_TCP, _UDP = 6, 17
-_PROTOCOLS = {1: "ICMP", 58: "ICMPv6"}
-_FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
-"""Flags of TCP, from the lowest bit (RFC 9293, section 3.1)."""
-
-
-def flag_names(flags: int) -> str:
-    """The names of TCP's flags: `PSH+ACK`."""
-    return "+".join(name for bit, name in enumerate(_FLAGS) if flags >> bit & 1)
-
-
-@dataclass(frozen=True, slots=True)
-class SeenPacket:
-    """A packet as one of two captures shows it.
-
-    Attributes:
-        at_ns: epoch time on the run's clock.
-        frame_bytes: its length on the link, without the checksum.
-        source, destination: addresses with ports, as `10.0.0.1:20001`; empty if it is not IP.
-        what: what it is, as `TCP ACK, sequence number 7, acknowledges 8, 1448 bytes`.
-        flow: the number of its flow; None if it belongs to none of the manifest.
-        host: the host that sent it; None if unknown.
-        process: the process that sent it, as `the sender of flow 3`; None if unknown.
-    """
-
-    at_ns: int
-    frame_bytes: int
-    source: str
-    destination: str
-    what: str
-    flow: int | None
-    host: str | None
-    process: str | None
-
-    def in_words(self) -> str:
-        way = f" from {self.source} to {self.destination}" if self.source else ""
-        by = f", sent by {self.process or 'an unknown process'}"
-        at = f" at {self.host}" if self.host else ""
-        stamp = f"{self.at_ns // 10**9}.{self.at_ns % 10**9:09d}"
-        return f"{stamp}: {self.what}{way}{by}{at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +37,8 @@ class FirstDifference:
         at_ns: epoch time of the earlier of the two packets.
         since_start_ns: the same after the traffic's start in the first run; negative before it.
         since_first_packet_ns: the same after the earliest packet of all captures of both.
-        one, other: the packet in each run; None where the capture has ended.
-        only_time: whether the two packets are equal but for their time.
+        one, other: the packet in each run, in words.
+        only_time_ns: by how much it is later in the other run, if the packets are equal otherwise.
     """
 
     capture: str
@@ -96,9 +48,9 @@ class FirstDifference:
     at_ns: int
     since_start_ns: int
     since_first_packet_ns: int
-    one: SeenPacket | None
-    other: SeenPacket | None
-    only_time: bool
+    one: str
+    other: str
+    only_time_ns: int | None
 
     def lines(self) -> list[str]:
         """When and where the runs part, and the packet on each side."""
@@ -108,24 +60,16 @@ class FirstDifference:
             f"they part {when} the traffic's start, "
             f"{self.since_first_packet_ns / 1e9:.9f} s after the first packet",
             f"in {self.capture}, after {self.number} equal packets",
-            *(
-                f"{which} run: {'the capture has ended' if seen is None else seen.in_words()}"
-                for which, seen in (("first", self.one), ("second", self.other))
-            ),
-            *([self.same_packet] if self.same_packet else []),
+            f"first run: {self.one}",
+            f"second run: {self.other}",
+            *([] if self.only_time_ns is None else [self._only_time]),
         ]
 
     @property
-    def same_packet(self) -> str:
-        """Says that only the time differs, or a field that is not named; empty if more does."""
-        if self.one is None or self.other is None:
-            return ""
-        if not self.only_time:
-            is_same = self.one.in_words() == self.other.in_words()
-            return "another field of it differs, as its ECN bits or window" if is_same else ""
-        by_ns = self.other.at_ns - self.one.at_ns
+    def _only_time(self) -> str:
         return (
-            f"what was captured of it is equal: only its time differs, by {by_ns} ns in the second"
+            "what was captured of it is equal: only its time differs, by "
+            f"{self.only_time_ns} ns in the second"
         )
 
 
@@ -260,7 +204,7 @@ def _first_of_all(
     runs: Sequence[tuple[RunDirectory, Manifest]], different: Sequence[str], kept: Sequence[Path]
 ) -> FirstDifference | None:
     """The earliest of the captures' first differences."""
-    (first_run, first), (other_run, _) = runs
+    (first_run, first), (other_run, other) = runs
     parts = {name: parting(first_run.path / name, other_run.path / name) for name in different}
     parted = [(part.at_ns, name, part) for name, part in parts.items() if part is not None]
     if not parted:
@@ -271,10 +215,7 @@ def _first_of_all(
     )
     stamps = (first_stamp_ns(path) for path in kept)
     began_ns = min((stamp_ns for stamp_ns in stamps if stamp_ns is not None), default=at_ns)
-    one, other = (
-        None if packet is None else _seen(packet, run, manifest)
-        for packet, (run, manifest) in zip((part.one, part.other), runs, strict=True)
-    )
+    shift_ns = part.other.at_ns - part.one.at_ns if part.one and part.other else None
     return FirstDifference(
         capture=name,
         port=record.port,
@@ -283,9 +224,9 @@ def _first_of_all(
         at_ns=at_ns,
         since_start_ns=at_ns - first.traffic.t_start_ns,
         since_first_packet_ns=at_ns - began_ns,
-        one=one,
-        other=other,
-        only_time=part.only_time,
+        one=_in_words(part.one, first),
+        other=_in_words(part.other, other),
+        only_time_ns=shift_ns if part.only_time else None,
     )
 
 
@@ -344,116 +285,25 @@ def require_prefix(explanation: Explanation, since_ns: int, named: str) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """A packet's addresses and ports, which can be absent or not captured, and what it is."""
+def _in_words(packet: Packet | None, manifest: Manifest) -> str:
+    """A packet's time, its flow if it has one, and its header fields as scapy shows them."""
+    if packet is None:
+        return "the capture has ended"
+    from scapy.config import conf
+    from scapy.layers.inet import TCP, UDP
+    from scapy.layers.l2 import Ether
+    from scapy.packet import Padding, Raw
 
-    what: str
-    src: str | None = None
-    dst: str | None = None
-    sport: int | None = None
-    dport: int | None = None
-
-
-def read_header(data: bytes) -> Header:
-    """Decodes the captured part of an Ethernet frame; one that cannot be decoded is no error."""
-    if len(data) < _ETHERNET_BYTES:
-        return Header(f"{len(data)} bytes, too few for a frame's header")
-    at = _ETHERNET_BYTES
-    (kind,) = struct.unpack_from("!H", data, at - 2)
-    if kind == _VLAN and len(data) >= at + 4:
-        at += 4
-        (kind,) = struct.unpack_from("!H", data, at - 2)
-    numbered = ""
-    if kind == _IPV4 and len(data) >= at + 20:
-        length, ip_id, protocol = struct.unpack_from("!HH3xB", data, at + 2)
-        src, dst = (str(IPv4Address(data[at + place : at + place + 4])) for place in (12, 16))
-        header_bytes = (data[at] & 15) * 4
-        begin = at + header_bytes
-        payload_bytes = max(0, length - header_bytes)
-        numbered = f", IP id {ip_id}"
-    elif kind == _IPV6 and len(data) >= at + _IPV6_BYTES:
-        payload_bytes, protocol = struct.unpack_from("!HB", data, at + 4)
-        src, dst = (str(IPv6Address(data[at + place : at + place + 16])) for place in (8, 24))
-        begin = at + _IPV6_BYTES
-    else:
-        return Header(_TYPES.get(kind, f"Ethernet of type {kind:#06x}"))
-    if protocol == _TCP and len(data) >= begin + 14:
-        sport, dport, sequence, acknowledged, offset, flags = struct.unpack_from(
-            "!HHIIBB", data, begin
-        )
-        payload_bytes = max(0, payload_bytes - (offset >> 4) * 4)
-        what = (
-            f"TCP {flag_names(flags) or 'without flags'}, sequence number {sequence}, "
-            f"acknowledges {acknowledged}, {payload_bytes} bytes{numbered}"
-        )
-        return Header(what, src, dst, sport, dport)
-    if protocol == _UDP and len(data) >= begin + 8:
-        sport, dport = struct.unpack_from("!HH", data, begin)
-        what = f"UDP, {max(0, payload_bytes - 8)} bytes{numbered}"
-        return Header(what, src, dst, sport, dport)
-    name = _PROTOCOLS.get(protocol, f"IP protocol {protocol}")
-    return Header(f"{name}, {payload_bytes} bytes{numbered}", src, dst)
-
-
-def _seen(packet: Packet, directory: RunDirectory, manifest: Manifest) -> SeenPacket:
-    header = read_header(packet.data)
-    plan = None
-    # Without a plan that this version reads, senders of generated flows are not known.
-    with contextlib.suppress(InputError):
-        plan = directory.read_plan()
-    source, destination = (
-        "" if address is None else address if port is None else f"{address}:{port}"
-        for address, port in ((header.src, header.sport), (header.dst, header.dport))
-    )
-    sender = sender_of(header, manifest, plan)
-    return SeenPacket(packet.at_ns, packet.frame_bytes, source, destination, header.what, *sender)
-
-
-def sender_of(
-    header: Header, manifest: Manifest, plan: Plan | None
-) -> tuple[int | None, str | None, str | None]:
-    """Finds the number of a packet's flow, and the host and process that sent it.
-
-    Each is None where it is not known or does not exist.
-    """
-    there = (header.src, header.sport, header.dst, header.dport)
-    back = (header.dst, header.dport, header.src, header.sport)
-    for flow in manifest.flows:
-        named = f"flow {flow.flow}" + (f" ({flow.name})" if flow.name else "")
-        if there in flow.connections:
-            return flow.flow, flow.src, f"the sender of {named}"
-        if back in flow.connections:
-            return flow.flow, flow.dst, f"the receiver of {named}"
-    for probe in manifest.probes:
-        end_at = {probe.src_ip: probe.src, probe.dst_ip: probe.dst}
-        # The header lacks ICMP's identifier, so the first probe between the two hosts is named.
-        ports = (probe.sport, probe.dport) if probe.kind == "udp" else (None, None)
-        is_between = header.src in end_at and header.dst in end_at
-        if is_between and (header.sport, header.dport) in (ports, ports[::-1]):
-            return None, end_at[header.src or ""], f"probe {probe.probe} ({probe.kind})"
-    hosts = dict(_addresses(manifest, plan))
-    host, peer = hosts.get(header.src or ""), hosts.get(header.dst or "")
-    for generated in () if plan is None else plan.generated:
-        for ends, role in (
-            ((host, peer, header.sport), "sender"),
-            ((peer, host, header.dport), "receiver"),
-        ):
-            if ends == (generated.src, generated.dst, generated.sport):
-                return None, host, f"the {role} of generated flow {generated.flow}"
-    own = ipv4_of(header.src or "")
-    programs = [program.name for program in manifest.programs if ipv4_of(program.ip) == own]
-    return None, host, f"program {' or '.join(programs)}" if programs else None
-
-
-def _addresses(manifest: Manifest, plan: Plan | None) -> Iterator[tuple[str, str]]:
-    """The addresses that the records name, with their hosts."""
-    for flow in manifest.flows:
-        yield flow.src_ip, flow.src
-        yield flow.dst_ip, flow.dst
-    for program in manifest.programs:
-        yield program.ip, program.host
-        for peer in program.peers:
-            yield peer.ip, peer.host
-    if plan is not None:
-        yield from plan.host_of.items()
+    conf.noenum.add(TCP.sport, TCP.dport, UDP.sport, UDP.dport)
+    frame = (Ether if len(packet.data) >= _ETHERNET_BYTES else Raw)(packet.data)
+    ends: set[tuple[str, int, str, int]] = set()
+    for kind in filter(frame.haslayer, (TCP, UDP)):
+        ip, ports = frame[kind].underlayer, frame[kind]
+        ends |= {(ip.src, ports.sport, ip.dst, ports.dport)}
+        ends |= {(ip.dst, ports.dport, ip.src, ports.sport)}
+    for rest in filter(frame.haslayer, (Raw, Padding)):
+        if frame[rest].underlayer is not None:
+            frame[rest].underlayer.remove_payload()
+    flows = (f"flow {f.flow}, " for f in manifest.flows if not ends.isdisjoint(f.connections))
+    stamp = f"{packet.at_ns // 10**9}.{packet.at_ns % 10**9:09d}"
+    return f"{stamp}: {next(flows, '')}{frame!r}"

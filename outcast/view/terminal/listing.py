@@ -22,7 +22,6 @@ from outcast.analysis.export import captures_of, find
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan.addresses import with_port
-from outcast.records.replay import flag_names
 from outcast.records.run import IN_INTERVAL, Run
 from outcast.units import counted
 from outcast.view.terminal import forms
@@ -337,6 +336,15 @@ class _Field(NamedTuple):
     optional: str = ""
 
 
+_FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR")
+"""Flags of TCP, from the lowest bit (RFC 9293, section 3.1)."""
+
+
+def _flag_names(flags: int) -> str:
+    """The names of TCP's flags: `PSH+ACK`."""
+    return "+".join(name for bit, name in enumerate(_FLAGS) if flags >> bit & 1)
+
+
 def _plain(
     name: str, width: int = 10, head: str = "", *, is_text: bool = False, optional: str = ""
 ) -> _Field:
@@ -381,7 +389,7 @@ _FIELD: dict[str, _Field] = {
     "queue_packets": _plain("queue_packets", optional="queue_packets"),
     "frame": _plain("frame", optional="frame"),
     "flags": _Field(
-        lambda row: flag_names(row.values["flags"]), "", 7, is_text=True, optional="flags"
+        lambda row: _flag_names(row.values["flags"]), "", 7, is_text=True, optional="flags"
     ),
     "note": _plain("note", 13, is_text=True, optional="note"),
 }
