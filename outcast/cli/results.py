@@ -149,8 +149,7 @@ def _print(
         )
     lines += [f"pooled over {key}: {', '.join(values)}" for key, values in mixed.items()]
     lines += groups.remarks_on_trends(summed)
-    lines += [*groups.without_value(summed), *groups.remarks_on_losses(runs)]
-    lines += groups.remarks_on_intervals(runs)
+    lines += [*groups.without_value(summed), *groups.remarks_on_intervals(runs)]
     if unmatched:
         lines.append(f"{unmatched} groups are left out, because only one of the sweeps has them")
     if missing := results.planned - results.runs.height:

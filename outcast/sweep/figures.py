@@ -68,7 +68,6 @@ def line(groups: Sequence[Group], value: str, labels: Labels) -> Figure:
         mark = MARKS[number % len(MARKS)]
         centers, low, high = _bounds(members, value)
         lines.append(Line(label or None, colours[number], x, centers, low, high, marker=mark))
-        _star(axes, members, x, centers)
     draw_lines(axes, lines)
     return _labelled(figure, axes, groups, value, labels, axis.label)
 
@@ -78,23 +77,18 @@ def bar(groups: Sequence[Group], value: str, labels: Labels) -> Figure:
     figure = new(_INCHES)
     axes = figure.subplots()
     x_key, at, axis = _first_axis(groups, labels)
-    bars, rows = [], []
+    bars = []
     series = _series(groups, labels)
     colours = _colours(groups, labels, len(series))
     for colour, (label, members) in zip(colours, series.items(), strict=True):
         by_value = {group.at[x_key]: group for group in members}
         in_order = [by_value.get(of_key) for of_key in at]
         bars.append(Bars(label or None, colour, *_bounds(in_order, value)))
-        rows.append(in_order)
     draw_bars(axes, bars, axis.ticks)
-    containers = (each for each in axes.containers if isinstance(each, BarContainer))
-    for in_order, drawn_bars in zip(rows, containers, strict=True):
-        x = np.array([patch.get_x() + patch.get_width() / 2 for patch in drawn_bars.patches])
-        heights = np.array([patch.get_height() for patch in drawn_bars.patches])
-        _star(axes, in_order, x, heights)
-        if _is_ratio(value):
-            for patch, height in zip(drawn_bars.patches, heights, strict=True):
-                patch.set(y=1, height=height - 1)
+    if _is_ratio(value):
+        for drawn in axes.containers:
+            for patch in drawn.patches if isinstance(drawn, BarContainer) else ():
+                patch.set(y=1, height=patch.get_height() - 1)
     return _labelled(figure, axes, groups, value, labels, axis.label)
 
 
@@ -109,27 +103,25 @@ def heat(groups: Sequence[Group], value: str, labels: Labels) -> Figure:
     columns, rows = (_different(groups, key) for key in keys)
     factor, _ = scale(value)
     values = np.full((len(rows), len(columns)), np.nan)
-    stars = np.full(values.shape, "", object)
     for group in groups:
         center = group.cells[value].value
         column, row = (group.at[key] for key in keys)
         place = rows.index(row), columns.index(column)
         values[place] = np.nan if center is None else center / factor
-        stars[place] = "*" * group.moves
     figure = new(_INCHES)
     axes = figure.subplots()
     image = axes.imshow(values, cmap="viridis", aspect="auto", origin="lower")
     axes.figure.colorbar(image, ax=axes, label=_axis(value))
     middle = (np.nanmin(values) + np.nanmax(values)) / 2 if np.isfinite(values).any() else 0.0
     for (row, column), center in np.ndenumerate(values):
-        text = "-" if np.isnan(center) else f"{center:.3g}{stars[row, column]}"
+        text = "-" if np.isnan(center) else f"{center:.3g}"
         colour = "black" if center > middle else "white"
         axes.text(column, row, text, ha="center", va="center", color=colour)
     across, up = (labels.axis(key, at) for key, at in zip(keys, (columns, rows), strict=True))
     name_ticks(axes, across.ticks)
     names = [text if len(text) <= _LONG else text.replace(", ", ",\n") for text in up.ticks]
     axes.set_yticks(range(len(rows)), names)
-    axes.set(xlabel=across.label + _note(groups), ylabel=up.label)
+    axes.set(xlabel=across.label, ylabel=up.label)
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
@@ -217,23 +209,10 @@ def _bounds(groups: Sequence[Group | None], value: str) -> tuple[Array, Array, A
     return bounds(intervals, scale(value)[0])
 
 
-def _star(axes: Axes, groups: Sequence[Group | None], x: Array, y: Array) -> None:
-    """Marks the points of which most runs were not stationary."""
-    look: Any = {"xytext": (5, 1), "textcoords": "offset points", "fontsize": "large"}
-    for group, at, center in zip(groups, x, y, strict=True):
-        if group is not None and group.moves and np.isfinite(center):
-            axes.annotate("*", (at, center), **look)
-
-
-def _note(groups: Sequence[Group]) -> str:
-    """What a star means; empty without one."""
-    return "\n* most runs of this point were not stationary" * any(each.moves for each in groups)
-
-
 def _labelled(
     figure: Figure, axes: Axes, groups: Sequence[Group], value: str, labels: Labels, x_label: str
 ) -> Figure:
-    axes.set_xlabel(x_label + _note(groups))
+    axes.set_xlabel(x_label)
     axes.set_ylabel(_axis(value))
     if _is_ratio(value):
         _from_one(axes, "y")

@@ -53,8 +53,8 @@ def remarks_on_trends(summed: Sequence[Group]) -> list[str]:
     if not moving:
         return []
     return [
-        f"* most runs of this point were not stationary ({moving} of {len(summed)} points), so its "
-        "mean hangs on when it is taken: make duration longer, or analysis.from later"
+        f"most runs of {moving} of {len(summed)} points were not stationary, so their means "
+        "hang on when they are taken: make duration longer, or analysis.from later"
     ]
 
 
@@ -79,18 +79,10 @@ def without_value(summed: Sequence[Group]) -> list[str]:
             if interval.n:
                 missing[name] += group.runs - interval.n
     return [
-        f"{name}: {count} of the runs have no value and are left out{_because(name)}"
+        f"{name}: {count} of the runs have no value and are left out"
         for name, count in missing.items()
         if count
     ]
-
-
-def _because(name: str) -> str:
-    if name == "outcast_ratio":
-        return ", because the class with the fewest hops got nothing"
-    if is_compared(name):
-        return ", because the second group got nothing"
-    return ""
 
 
 def where(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.DataFrame:
@@ -177,8 +169,9 @@ def default_values(frame: pl.DataFrame) -> list[str]:
     ratio = ratios or ([] if of_groups else ["outcast_ratio"])
     of_run = [quantity.key for quantity in quantities.of("run", "sweep")]
     usual = [*((*ratio, *of_run[1:]) if has_flows or not of_parts else ()), *of_parts]
-    if _lost_elsewhere(frame):
-        usual.append("losses.elsewhere")
+    here, there = "losses.bottleneck", "losses.elsewhere"
+    if {here, there} <= {*frame.columns} and (frame[there] > frame[here]).any():
+        usual.append(there)
     present = [name for name in usual if name in frame.columns]
     # Flows of a single class have no ratio.
     return [name for name in present if name != "outcast_ratio" or frame[name].count()]
@@ -199,48 +192,21 @@ def _of_groups(frame: pl.DataFrame) -> list[str]:
     return [name for name in frame.columns if name.startswith(begin) and name.endswith(end)]
 
 
-def _lost_elsewhere(frame: pl.DataFrame) -> int:
-    """How many runs lost more packets elsewhere than at the bottleneck."""
-    here, there = "losses.bottleneck", "losses.elsewhere"
-    if not {here, there} <= {*frame.columns}:
-        return 0
-    return frame.filter(pl.col(there) > pl.col(here)).height
-
-
-def remarks_on_losses(frame: pl.DataFrame) -> list[str]:
-    """A sentence if runs lost more packets elsewhere than at the bottleneck."""
-    text = (
-        f"{_lost_elsewhere(frame)} of {frame.height} runs lost more packets elsewhere than at the "
-        "bottleneck (losses.elsewhere, and losses.bottleneck for those that it lost)"
-    )
-    return [text] if _lost_elsewhere(frame) else []
-
-
-COUNTED = {"asked": "analysis.from and to", "all active": "all flows active"}
-"""Why an `interval` of a summary covers only a part of the run."""
-
-
 def remarks_on_intervals(frame: pl.DataFrame) -> list[str]:
     """A sentence on the interval of the runs' numbers, and one on trends in it."""
     lines = []
     if "interval" in frame.columns:
-        for kind, why in COUNTED.items():
-            parts = frame.filter(pl.col("interval") == kind).select("start_s", "end_s").unique()
-            spans = [f"{start:g} to {end:g} s" for start, end in parts.sort(pl.all()).rows()]
-            if spans:
-                named = ", ".join(spans[:3]) + (", ..." if len(spans) > 3 else "")
-                lines.append(
-                    f"numbers are of {named} of each run ({why}); those of losses, programs and "
-                    "workloads are of all of it"
-                )
+        parts = frame.filter(pl.col("interval").is_in(["asked", "all active"]))
+        spans = parts.select("start_s", "end_s").unique().sort(pl.all()).rows()
+        if spans:
+            named = some_of([f"{start:g} to {end:g} s" for start, end in spans], 3)
+            lines.append(
+                f"numbers are of {named} of each run; those of losses, programs and workloads are "
+                "of all of it"
+            )
     if "stationary" in frame.columns:
         stationary, known = _stationary(frame)
-        lines.append(
-            f"stationary: {stationary} of {known} runs (docs/steady-state.md)"
-            if known
-            else "stationary: not known of any run, as of one with fewer than ten bins "
-            "(analysis.bin; docs/steady-state.md)"
-        )
+        lines.append(f"stationary: {stationary} of {known} known runs (docs/steady-state.md)")
     return lines
 
 

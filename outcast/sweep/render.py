@@ -205,15 +205,12 @@ def stationary(group: Group) -> str:
 
 
 def interval_texts(value: str, group: Group) -> tuple[str, str]:
-    """The centre of a value and its interval, `5.2` and `[4.3, 6.3]`; `-` for what is missing.
-
-    The centre has a star if most runs of its group were not stationary.
-    """
+    """The centre of a value and its interval, `5.2` and `[4.3, 6.3]`; `-` for what is missing."""
     factor, _ = scale(value)
     interval = group.cells[value]
     if interval.value is None:
         return "-", "-"
-    center = _number(interval.value / factor) + "*" * group.moves
+    center = _number(interval.value / factor)
     if interval.low is None or interval.high is None:
         return center, "-"
     return center, f"[{_number(interval.low / factor)}, {_number(interval.high / factor)}]"
