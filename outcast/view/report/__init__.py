@@ -12,9 +12,9 @@ from outcast import uses
 from outcast.plan import link_words
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
+from outcast.view.events import moments, trace_sentences
 from outcast.view.report import (
     captured,
-    experiment,
     measurements,
     overview,
     page,
@@ -22,6 +22,7 @@ from outcast.view.report import (
     timeline,
 )
 from outcast.view.report.page import Picture
+from outcast.view.terminal import topology
 
 NAME = "report.html"
 
@@ -39,7 +40,7 @@ def make(
 ) -> str:
     packed = timeline.make(run, most_packets, most_points)
     of_origin = (
-        {"sentences": experiment.sentences(run), "network": network(run), **overview.settings(run)}
+        {"built": built(run), "network": network(run), **overview.settings(run)}
         if run.captured is None
         else captured.values(run.captured)
     )
@@ -57,6 +58,18 @@ def make(
         **timeline.values(run, packed),
         **of_origin,
     )
+
+
+def built(run: Run) -> list[str]:
+    """What was built, as `outcast topo` shows it, and what happened to links and queues."""
+    lines = [] if run.plan is None else [*topology.built(run.experiment, run.plan), ""]
+    if (blackout := run.directory.read_manifest().blackout) is not None:
+        lines.append(
+            f"blackout before {blackout.port}: {blackout.periods} ON periods dropped "
+            f"{blackout.dropped:,} of {blackout.packets:,} packets"
+        )
+    lines += [f"at {moment.t_s:.4g} s {moment.text}" for moment in moments(run)]
+    return [*lines, *trace_sentences(run)]
 
 
 def network(run: Run) -> Picture | None:

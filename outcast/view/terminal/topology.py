@@ -22,11 +22,24 @@ def describe(experiment: Experiment, plan: Plan, whole: bool = True) -> list[str
 
     If the `whole` is wanted, all flows, nodes and links follow one by one.
     """
-    # outcast leaves out some settings of a user's topology file.
-    network = getattr(experiment.topology, "network", None)
     labels = _labels(experiment, plan)
     notes = beforehand(experiment, plan, experiment.engine)
     notes += cut_windows(experiment.analysis.windows_ns, experiment.duration_ns)
+    return [
+        *built(experiment, plan, whole),
+        *(f"  note: {text}" for text in notes),
+        *([] if whole else ["", "--all shows every flow's path, and all links and nodes"]),
+        *(_flows(plan) if whole else []),
+        *(_nodes(plan, labels) if whole else []),
+        *(_routers(plan, labels) if whole else []),
+        *(_links(plan) if whole else []),
+    ]
+
+
+def built(experiment: Experiment, plan: Plan, whole: bool = False) -> list[str]:
+    """What is built and sent; sections are cut unless the `whole` is wanted."""
+    # outcast leaves out some settings of a user's topology file.
+    network = getattr(experiment.topology, "network", None)
     sections = [
         *_queues(experiment, plan),
         _groups(experiment, plan),
@@ -42,12 +55,6 @@ def describe(experiment: Experiment, plan: Plan, whole: bool = True) -> list[str
         _heading(experiment, plan),
         *(line for section in sections for line in section),
         *("", f"noise: {_noise(experiment)}"),
-        *(f"  note: {text}" for text in notes),
-        *([] if whole else ["", "--all shows every flow's path, and all links and nodes"]),
-        *(_flows(plan) if whole else []),
-        *(_nodes(plan, labels) if whole else []),
-        *(_routers(plan, labels) if whole else []),
-        *(_links(plan) if whole else []),
     ]
 
 
