@@ -139,7 +139,7 @@ def _why_another(made: Manifest, change: Interventions, first: Manifest) -> str 
     if makers[0] != makers[1]:
         return "made by another kernel or root than the run"
     before = made.interventions
-    if before is None or before.asked != change.asked:
+    if before is None or [*before.arguments()] != [*change.arguments()]:
         return "made from a run with other fates of packets"
     # Its captures are dropped once it was compared with the run before it.
     return None if made.dropped else "not compared with the run that it was made from"

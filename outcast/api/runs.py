@@ -161,8 +161,6 @@ class Run(records.Run):
         fate: str | Sequence[str] = "keep",
         directory: str | os.PathLike[str] | None = None,
         *,
-        port: str | None = None,
-        lose: str | Sequence[str] = (),
         allow_programs: bool = False,
         progress: bool | None = None,
     ) -> Counterfactual:
@@ -174,8 +172,6 @@ class Run(records.Run):
             fate: `forward`, `drop`, `mark`, `keep`, or a delay as `delay=5us`: one for all packets,
                 or one for each.
             directory: a new or empty folder; None names it by the packet, beside this run.
-            port: the captured port at whose queue it happens; None: the port of the packet's row.
-            lose: data segments that a link loses, as `flow 0, segment 17, link a-b`.
             allow_programs: as in `outcast.replay`.
             progress: as in `outcast.run`.
 
@@ -188,7 +184,7 @@ class Run(records.Run):
             OutcastError: the run failed, as in `run`.
         """
         made: Counterfactual = uses.find(uses.MEMBERS["Run.whatif"])(
-            self, packet, fate, directory, port, lose, allow_programs, progress
+            self, packet, fate, directory, allow_programs, progress
         )
         return made
 

@@ -25,7 +25,7 @@ from outcast.emulation.kernel import counters, sampling, sockets
 from outcast.emulation.kernel.kernel_events import Recorder
 from outcast.emulation.network import forwarding, lossy_links, multipath, transport
 from outcast.emulation.network.controller import Controller, verify_paths, verify_tables
-from outcast.emulation.network.lossy_links import BlackoutSwitch, LostPackets
+from outcast.emulation.network.lossy_links import BlackoutSwitch
 from outcast.emulation.network.network import Network
 from outcast.emulation.network.openvswitch import OpenVSwitch, create_switches
 from outcast.emulation.part import DURING, Context, Part, Record
@@ -41,7 +41,7 @@ from outcast.plan import link_words
 from outcast.plan.flows import all_transports
 from outcast.plan.hints import beforehand
 from outcast.records.flows import TrafficRecord
-from outcast.records.run_directory import RunDirectory, write_record
+from outcast.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from outcast.plan.programs import Command
@@ -101,7 +101,6 @@ class _Run:
         self.experiment, self.plan, self.directory = experiment, plan, directory
         self.commands, self.emit = commands, emit
         self.is_virtual = self.context.is_virtual
-        self.lost = LostPackets(directory.read_lost().packets, plan, commands)
         self.instants: dict[str, int] = {}
         hints = beforehand(experiment, plan, engine)
         self.record = Record(effective={"instants_ns": self.instants}, warnings=hints)
@@ -149,10 +148,10 @@ class _Run:
                 self.emit({"event": "done"})
                 return
             self.enter("capture_start")
-            captures = capture.Captures(self.context, self.lost)
+            captures = capture.Captures(self.context)
             with ExitStack() as capturing:
                 self.add(capturing, captures)
-                before = counters.read(self.network, self.lost)
+                before = counters.read(self.network)
                 self.enter("connect")
                 with ExitStack() as running:
                     self._run_flows(running)
@@ -161,9 +160,7 @@ class _Run:
                     self.record.manifest["distrust"].append(unfinished)
                 time.sleep(capture.RING_TIMEOUT_S * 1.25)
                 self.watch()
-                if self.lost.packets:
-                    write_record(self.directory.lost, self.lost.record())
-            after = counters.read(self.network, self.lost)
+            after = counters.read(self.network)
         read = (before, self.at_start, self.at_end, after)
         self.directory.write_counters(counters.record(self.plan, *read, captures.records))
         self.record.manifest |= {
@@ -261,7 +258,6 @@ class _Run:
         self.sleep_to_instant("connect", instants.CONNECT_STEP_NS)
         sending.connect(counters.longest_round_trip_ns(self.plan))
         losses = lossy_links.start_losing(self.experiment, self.plan)
-        self.lost.start(self.network.place)
         samples: list[sockets.SocketSample] = []
         if sending.start_afterwards:
             generators.connect()
@@ -348,13 +344,13 @@ class _Run:
 
         def on_sample(t_s: float) -> None:
             if self.at_start is None:
-                self.at_start = counters.read_links(self.network, self.lost)
+                self.at_start = counters.read_links(self.network)
                 return
             if due and t_s >= middle_s:
                 due.clear()
                 samples.extend(sockets.sample_flows(flows, self.network.netns))
             if t_s >= duration_s and self.at_end is None:
-                self.at_end = counters.read(self.network, self.lost)
+                self.at_end = counters.read(self.network)
             if goodput is not None:
                 self.emit(goodput.event(t_s, subflows))
 

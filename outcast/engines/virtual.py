@@ -34,8 +34,8 @@ from outcast.experiment import Experiment, load_resolved
 from outcast.experiment.engine import EngineName
 from outcast.plan.flows import all_transports
 from outcast.plan.model import Plan
-from outcast.records.interventions import Interventions, Lost
-from outcast.records.run_directory import GuestRecord, RunDirectory, write_record
+from outcast.records.interventions import Interventions
+from outcast.records.run_directory import GuestRecord, RunDirectory
 
 
 def require_congestion_control(name: str, kernel: Kernel) -> None:
@@ -93,8 +93,6 @@ class VirtualEngine:
         changes = self._interventions
         reader = EventReader(on_event)
         sees, plan = self._prepare(directory, experiment, kernel)
-        if changes is not None and changes.lost:
-            write_record(directory.lost, Lost(packets=changes.lost))
         has_programs = bool(plan.programs) or plan.command is not None
         guest = boot.Boot(
             kernel.program,
@@ -116,9 +114,6 @@ class VirtualEngine:
         _require_done(directory, reader, result)
         if plan.command is None:
             if changes is not None:
-                if changes.lost:
-                    directory.read_lost().require_done()
-                    directory.lost.unlink()
                 changes = changes.done(result.fates)
             _record_guest(directory, kernel, own_modules.records(modules), sees, changes)
         return reader.wall_s

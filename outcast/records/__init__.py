@@ -8,10 +8,8 @@ if TYPE_CHECKING:
     from outcast.records.flows import FlowRecord
     from outcast.records.interventions import (
         MOST_FATES,
-        MOST_LOST,
         Fate,
         Interventions,
-        LostPacket,
         NoiseFrom,
         PacketFate,
     )
@@ -32,9 +30,7 @@ else:
         {
             "outcast.records.counters": "Counters LinkRecord",
             "outcast.records.flows": "FlowRecord",
-            "outcast.records.interventions": (
-                "Fate Interventions LostPacket MOST_FATES MOST_LOST NoiseFrom PacketFate"
-            ),
+            "outcast.records.interventions": ("Fate Interventions MOST_FATES NoiseFrom PacketFate"),
             "outcast.records.kept_captures": "digests",
             "outcast.records.replay": "Explanation causes explain require_equal require_prefix",
             "outcast.records.run": "IN_INTERVAL Run",

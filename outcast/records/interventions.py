@@ -19,14 +19,11 @@ from outcast.units import MOST_SPAN_NS, format_time
 Fate = Literal["keep", "forward", "drop", "mark", "delay"]
 MOST_FATES = 1024
 """The most fates of a run (MOST_FATES in net/core/packet_fate.c, patch 0019)."""
-MOST_LOST = 64
-"""The most packets that links of a run lose; each has a filter of its own."""
 FATE_LINE, NOISE_LINE = "fate", "noise"
 """How lines of the kernel begin: what it did to a packet, and from which seed it drew."""
 
 _Number = Annotated[int, Field(ge=0, lt=1 << 32)]
 _TimeNs = Annotated[int, Field(ge=-MOST_SPAN_NS, le=MOST_SPAN_NS)]
-_Name = Annotated[str, Field(pattern=r"^[^\s,/]{1,64}$")]
 _Port = Annotated[int, Field(ge=0, le=65535)]
 _Word = Annotated[int, Field(ge=0, lt=1 << 64)]
 
@@ -111,34 +108,6 @@ class PacketFate(handed_in.Record):
         return self.model_copy(update={"queued_ns": queued_ns - self.boot_ns + self.t_in_ns})
 
 
-class LostPacket(handed_in.Record):
-    """A data segment that is lost on a link. It is known by all but `segment`."""
-
-    flow: _Number
-    segment: _Number = Field(description="of the flow's data segments on the link, from 0")
-    node: _Name
-    neighbour: _Name = Field(description="the link's end that it does not reach")
-    t_ns: _TimeNs = Field(
-        description="when a capture at an end of the link saw it in the run intervened in, after "
-        "the traffic's start"
-    )
-    src: IPv4Address
-    sport: _Port
-    dst: IPv4Address
-    dport: _Port
-    ip_id: _Port
-    seq: _Number
-
-    @property
-    def name(self) -> str:
-        """The packet as errors name it."""
-        return (
-            f"flow {self.flow}, segment {self.segment}, link {self.node}-{self.neighbour} "
-            f"({self.src}:{self.sport} to {self.dst}:{self.dport}, IP id {self.ip_id}, sequence "
-            f"number {self.seq})"
-        )
-
-
 class NoiseFrom(handed_in.Record):
     """From an instant on, the run's noise is drawn from another seed."""
 
@@ -164,26 +133,18 @@ class Interventions(handed_in.Record):
         of: the run directory or archive in which somebody intervened last, as it was named.
         captures: the SHA-256 of that run's captures.
         fates: of packets, in the order of time.
-        lost: packets that links lose, in the order of time.
     """
 
     of: str
     captures: dict[handed_in.FileName, str] = Field(default_factory=dict)
     fates: tuple[PacketFate, ...] = Field(default=(), max_length=MOST_FATES)
-    lost: tuple[LostPacket, ...] = Field(default=(), max_length=MOST_LOST)
     noise: NoiseFrom | None = None
 
     @property
     def named(self) -> dict[str, str]:
         """Every fate by the name of its packet, and the seed of noise."""
         named = {fate.name: fate.words for fate in self.fates}
-        named |= dict.fromkeys((packet.name for packet in self.lost), "lost")
         return named if self.noise is None else {**named, "noise": str(self.noise.seed)}
-
-    @property
-    def asked(self) -> tuple[object, ...]:
-        """Words that differ between interventions of the same run."""
-        return (*self.arguments(), *self.lost)
 
     def arguments(self) -> Iterator[str]:
         """Words for the guest's kernel. Nothing in the guest can see them."""
@@ -210,24 +171,3 @@ class Interventions(handed_in.Record):
             for fate, line in zip(self.fates, fates, strict=True)
         ]
         return self.model_copy(update={"fates": tuple(done)})
-
-
-class Lost(handed_in.Record):
-    """lost.json, which is there while a run goes on: what links lose, and then what they lost.
-
-    `counts` is how many packets the guest has lost of each; none before.
-    """
-
-    packets: tuple[LostPacket, ...] = Field(default=(), max_length=MOST_LOST)
-    counts: tuple[_Number, ...] = Field(default=(), max_length=MOST_LOST)
-
-    def require_done(self) -> None:
-        """Raises RunError unless each packet was lost, and once."""
-        if len(self.packets) != len(self.counts):
-            raise RunError("the guest does not say what its links have lost")
-        for packet, count in zip(self.packets, self.counts, strict=True):
-            if count != 1:
-                raise RunError(
-                    f"{packet.name}: {count} such packets were lost, so this is not the "
-                    "requested experiment"
-                )

@@ -49,7 +49,7 @@ from outcast.records.flows import (
     ProgramRecord,
     TrafficRecord,
 )
-from outcast.records.interventions import Interventions, Lost
+from outcast.records.interventions import Interventions
 from outcast.records.trace import (
     EVENTS_FILE,
     FOLDER,
@@ -215,8 +215,6 @@ class RunDirectory:
     trace_symbols = Place(f"{FOLDER}/{SYMBOLS_FILE}")
     traced = Place(f"{FOLDER}/{TRACED_FILE}")
     summary = Place("summary.json")
-    lost = Place("lost.json")
-    """The packets that links are to lose, and then have lost; it is there while a run goes on."""
     whatif = Place("whatif.json")
     decision = Place("fate.json")
     log = Place("log.txt")
@@ -244,9 +242,6 @@ class RunDirectory:
 
     def read_traced(self) -> Traced | None:
         return read_record(self.traced, Traced) if self.traced.exists() else None
-
-    def read_lost(self) -> Lost:
-        return read_record(self.lost, Lost) if self.lost.exists() else Lost()
 
     def read_rates(self) -> Rates:
         return read_record(self.rates, Rates) if self.rates.exists() else Rates()

@@ -87,23 +87,6 @@ def test_keep_is_the_same_run_with_every_sort_of_queue(kind, tmp_path):
     assert all(verdicts[row] == "forwarded" for row in lost[:1])
 
 
-def test_a_packet_has_another_fate_at_another_port(tmp_path):
-    """Nothing else differs before it comes to that port, where the queue counts the drop."""
-    first = made(tmp_path / "run", capture={"ports": "all"})
-    path = list(first.directory.read_plan().flows)[1].path
-    port = first.directory.read_plan().port(*path[1:3])
-    row = rows(first, verdict="forwarded", flow=1)[20]
-    dropped = first.whatif(row, "drop", tmp_path / "dropped", port=port)
-    assert dropped.run.trusted
-    lost = [made.losses.ports[port].lost["queue"] for made in (first.summary, dropped.run.summary)
-            if made.losses is not None]  # fmt: skip
-    assert lost[1] > lost[0]
-    assert dropped.blast["counterfactual"][0] == "lost"
-    other = first.directory.read_plan().port(path[1], path[0])
-    with pytest.raises(ConfigError, match="no capture shows that it leaves by"):
-        first.whatif(row, "drop", tmp_path / "never", port=other)
-
-
 def test_a_planted_drop_is_undone(run, tmp_path):
     packet = random.Random(1).choice(rows(run, verdict="forwarded"))
     forced = run.whatif(packet, "drop", tmp_path / "forced")
@@ -143,31 +126,6 @@ def test_a_packet_is_marked(run, tmp_path):
     # A SYN is no packet of the connection yet, and says so only to the kernel.
     with pytest.raises(RunError, match="cannot be marked"):
         able.whatif(0, "mark", tmp_path / "syn")
-
-
-@pytest.mark.parametrize("link", ["first", "last"])
-def test_a_link_loses_a_segment(run, link, tmp_path):
-    """It left its sender and came nowhere; all before is the same run, and so is the run again."""
-    path = next(iter(run.directory.read_plan().flows)).path
-    ends = path[:2] if link == "first" else path[-2:]
-    words = f"flow 0, segment 30, link {'-'.join(ends)}"
-    other = run.whatif(lose=words, directory=tmp_path / "lost")
-    changes = other.run.directory.read_manifest().interventions
-    (lost,) = changes.lost
-    assert other.record.parts_ns >= lost.t_ns
-    assert other.record.changes[0].startswith(f"lost: {words} (")
-    assert other.run.trusted
-    assert not other.run.directory.lost.exists()
-    port = other.run.directory.read_plan().port(*ends)
-    assert other.run.summary.losses.ports[port].lost["link"] == 1
-    # The segment is sent again, and an intervention of an intervention keeps what was lost.
-    sent = other.run.table("packets", whole=True).filter(flow=0, seq=lost.seq, ip_id=lost.ip_id)
-    assert sent.height == (0 if link == "first" else 1)
-    if link == "first":
-        return
-    assert outcast.replay(other.run.path).equal
-    kept = other.run.whatif(rows(other.run)[200], "keep", tmp_path / "kept")
-    assert captures(kept.run) == captures(other.run)
 
 
 def test_a_probe_has_another_fate(tmp_path):

@@ -12,7 +12,6 @@ from typing import Any
 
 from controllers.hashing import FiveTuple
 from outcast.emulation.commands import entered
-from outcast.emulation.network.lossy_links import LostPackets
 from outcast.emulation.network.network import Network
 from outcast.plan.flows import subflow_ways
 from outcast.plan.model import Plan
@@ -170,19 +169,17 @@ class Snapshot:
     links: Counted
 
 
-def read(network: Network, lost: LostPackets) -> Snapshot:
+def read(network: Network) -> Snapshot:
     plan = network.plan
     return Snapshot(
         port_counters(network, sorted({port for port, _ in plan.capture_ports})),
         {host: host_counters(network, host) for host in plan.counted_hosts},
-        read_links(network, lost),
+        read_links(network),
     )
 
 
-def read_links(network: Network, lost: LostPackets) -> Counted:
+def read_links(network: Network) -> Counted:
     losses = network.losses()
-    for port, count in lost.by_sender().items():
-        losses[port]["link"] = losses[port].get("link", 0) + count
     return {**network.interface_counters(), **network.wire_counters()}, losses
 
 

@@ -14,10 +14,6 @@ Connections are made before packets are lost, because a lost SYN waits a second 
 netem's generator is seeded from the run's seed. Before Linux 6.6 it had no seed. There the kernel's
 own generator decides, which is seeded in the virtual engine too, but not in real time.
 
-`LostPackets` are single packets that a user wants lost (docs/whatif.md). A filter of the receiving
-port's ingress qdisc drops such a packet (tc-u32(8)), because inner ends would change the order of
-events at the sending host. That port's capture leaves the packet out, as if a cable had lost it.
-
 The blackout's switch (blackout_switch.c) stands between a switch port's link and the switch. The
 port keeps its name, its queue and its captures. The switch itself has the inner end of a veth pair
 in the port's place.
@@ -28,11 +24,9 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import re
 import signal
 import socket
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outcast import netlink
@@ -49,7 +43,6 @@ from outcast.files import write_text
 from outcast.plan.links import Direction
 from outcast.plan.model import BLACKOUT_ENDS, Plan
 from outcast.records.effective import loss_settings
-from outcast.records.interventions import Lost, LostPacket
 from outcast.records.run_directory import BlackoutRecord
 
 LOSS_HANDLE = 1
@@ -181,85 +174,6 @@ def _drops(kind: str, messages: Sequence[Any]) -> int:
 
 def _qdisc(kind: str, messages: Sequence[Any]) -> Any:
     return next((m for m in messages if m.get_attr("TCA_KIND") == kind), None)
-
-
-_DROPPED = re.compile(r"\(dropped (\d+),")
-
-
-class LostPackets:
-    def __init__(self, packets: Sequence[LostPacket], plan: Plan, commands: SystemCommands) -> None:
-        self.packets = packets
-        self._plan, self._commands = plan, commands
-        self._netns: dict[str, int | None] = {}
-        self._counts = [0] * len(packets)
-
-    def capture_filter(self, port: str, direction: str, usual: str) -> str:
-        """A capture's filter (pcap-filter(7)): the usual packets without those lost before it."""
-        lost = [
-            packet for packet in self.packets if direction == "in" and self._port(packet) == port
-        ]
-        if not lost:
-            return usual
-        return " and ".join([f"({usual})", *(f"not ({_words(packet)})" for packet in lost)])
-
-    def start(self, place: Callable[[str], int | None]) -> None:
-        """Drops the packets from now on; `place` gives a node's namespace. Raises CommandError."""
-        for number, packet in enumerate(self.packets, 1):
-            port = self._port(packet)
-            if port not in self._netns:
-                self._netns[port] = place(packet.neighbour)
-                # A host's card has one already.
-                with contextlib.suppress(CommandError):
-                    self._tc(port, "qdisc", "add", "dev", port, "ingress")
-            self._tc(port, *_filter(port, number, packet))
-
-    def record(self) -> Lost:
-        """The packets, and how many of each have been lost so far."""
-        self._count()
-        return Lost(packets=tuple(self.packets), counts=tuple(self._counts))
-
-    def by_sender(self) -> Counter[str]:
-        """How many packets the link behind each port has lost so far."""
-        self._count()
-        counted: Counter[str] = Counter()
-        for packet, count in zip(self.packets, self._counts, strict=True):
-            counted[self._plan.port(packet.node, packet.neighbour)] += count
-        return counted
-
-    def _count(self) -> None:
-        # Open vSwitch takes the filters away when the captures end.
-        for place, packet in enumerate(self.packets if self._netns else ()):
-            port = self._port(packet)
-            words = f"-s filter show dev {port} parent ffff: pref {place + 1}"
-            found = _DROPPED.findall(self._tc(port, *words.split()))
-            self._counts[place] = max(self._counts[place], sum(map(int, found)))
-
-    def _port(self, packet: LostPacket) -> str:
-        return self._plan.port(packet.neighbour, packet.node)
-
-    def _tc(self, port: str, *words: str) -> str:
-        return self._commands.run(["tc", *words], netns=self._netns[port])
-
-
-def _filter(port: str, number: int, packet: LostPacket) -> tuple[str, ...]:
-    """The words of tc that drop a packet; Linux's headers of IPv4 have no options."""
-    matches = (
-        f"ip src {packet.src}/32",
-        f"ip dst {packet.dst}/32",
-        f"ip sport {packet.sport} 0xffff",
-        f"ip dport {packet.dport} 0xffff",
-        f"u16 {packet.ip_id:#06x} 0xffff at 4",
-        f"u32 {packet.seq:#010x} 0xffffffff at 24",
-    )
-    words = f"filter add dev {port} parent ffff: protocol ip pref {number} u32"
-    return (*words.split(), *(f"match {' match '.join(matches)}".split()), "action", "drop")
-
-
-def _words(packet: LostPacket) -> str:
-    return (
-        f"src host {packet.src} and dst host {packet.dst} and src port {packet.sport} and "
-        f"dst port {packet.dport} and ip[4:2] = {packet.ip_id} and tcp[4:4] = {packet.seq}"
-    )
 
 
 BLACKOUT_START_S = 15.0

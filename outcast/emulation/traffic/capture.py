@@ -16,7 +16,6 @@ from outcast.experiment.engine import EngineName, properties
 from outcast.records.counters import CaptureRecord
 
 if TYPE_CHECKING:
-    from outcast.emulation.network.lossy_links import LostPackets
     from outcast.experiment.parts import Family
 
 SNAPLEN_BYTES = 128
@@ -58,13 +57,12 @@ def ring_kib(engine: EngineName, captures: int) -> int:
 class Captures(Part):
     """A tcpdump for each captured (port, direction).
 
-    The block ends RING_TIMEOUT_S or more after the last packet. No capture has the packets that
-    were `lost` on the link before its port. `records` are there once the block has ended well.
+    The block ends RING_TIMEOUT_S or more after the last packet. `records` are there once it has
+    ended well.
     """
 
-    def __init__(self, run: Context, lost: LostPackets) -> None:
+    def __init__(self, run: Context) -> None:
         super().__init__(run)
-        self._lost = lost
         self._captures: list[Capture] = []
         self.records: list[CaptureRecord] = []
 
@@ -81,7 +79,7 @@ class Captures(Part):
                     *("tcpdump", "-i", port, "-Q", direction, "-w", "-"),
                     *("-s", str(SNAPLEN_BYTES), "-B", str(buffer_kib), "-n", "-Z", "root"),
                     "--time-stamp-precision=nano",
-                    self._lost.capture_filter(port, direction, usual),
+                    usual,
                 ],
                 stdout=file,
                 stderr=run.scratch / f"tcpdump.{port}.{direction}.err",

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from outcast.errors import RunError, UntrustedError
-from outcast.records import Explanation, Interventions, LostPacket, PacketFate, Run, causes
-from outcast.uses.whatif import elsewhere
+from outcast.records import Explanation, Interventions, PacketFate, Run, causes
 from outcast.uses.whatif.compared import Compared, ComparedFlows, OtherFate, WhatIf
 from outcast.uses.whatif.words import change_lines
 from outcast.view import main_ratio
@@ -84,10 +83,7 @@ def _packets(run: Run) -> pl.DataFrame:
             pl.col("t_in") - run.manifest.traffic.t_start_ns,
             is_datagram.alias("is_datagram"),
         )
-    changes = run.directory.read_manifest().interventions
-    is_lost = pl.any_horizontal(pl.lit(value=False), *map(_is, changes.lost if changes else ()))
-    verdict = pl.when(is_lost).then(pl.lit("lost")).otherwise("verdict")
-    return packets.with_columns(verdict.alias("verdict"))
+    return packets
 
 
 def _with_sendings(packets: pl.DataFrame) -> pl.DataFrame:
@@ -114,17 +110,16 @@ def _with_sendings(packets: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _is(packet: LostPacket | PacketFate) -> pl.Expr:
+def _is(packet: PacketFate) -> pl.Expr:
     is_src = pl.col("src") == str(packet.src)
     ports = (pl.col("sport") == packet.sport) & (pl.col("dport") == packet.dport)
     return is_src & ports & (pl.col("ip_id") == packet.ip_id)
 
 
 def _removed_on_request(run: Run, before: pl.DataFrame) -> pl.DataFrame:
-    """The packets of the run before that this run had to lose or drop, at any port."""
+    """The packets of the run before that this run had to drop."""
     changes = run.directory.read_manifest().interventions or Interventions(of="")
-    away: list[LostPacket | PacketFate] = [*changes.lost]
-    away += [fate for fate in changes.fates if fate.fate == "drop" and fate.ip_id]
+    away = [fate for fate in changes.fates if fate.fate == "drop" and fate.ip_id]
     return before.filter(pl.any_horizontal(pl.lit(value=False), *map(_is, away)))
 
 
@@ -266,11 +261,7 @@ def require_fates(run: Run, fates: Sequence[PacketFate]) -> None:
     """Raises RunError if a packet has another fate in the captures than the requested one."""
     with run.reading():
         packets = run.table("packets", whole=True)
-    measured = {record.egress for record in run.manifest.bottlenecks}
     for fate in fates:
-        if fate.port not in measured:
-            elsewhere.require_done(run, fate)
-            continue
         rows = packets.filter(
             egress=fate.port,
             t_in=fate.t_in_ns + run.manifest.traffic.t_start_ns,

@@ -26,7 +26,7 @@ from outcast.records import (
 )
 from outcast.records import Run as Record
 from outcast.units import MOST_SPAN_NS
-from outcast.uses.whatif import compare, fates, futures, losses
+from outcast.uses.whatif import compare, fates, futures
 from outcast.uses.whatif.compared import WhatIf, read_whatif
 from outcast.uses.whatif.fates import WantedFate
 
@@ -88,7 +88,6 @@ def what_if(
     allow_programs: bool = False,
     progress: bool | None = None,
     noise: str | None = None,
-    lose: Sequence[str] = (),
 ) -> Counterfactual:
     """Makes a run again in which packets have other fates, and compares the two runs.
 
@@ -108,7 +107,7 @@ def what_if(
     with opened(path) as earlier:
         factual = Record(earlier)
         require_comparable(earlier, str(source))
-        changes, own, from_ns = _changes(factual, path.name, wanted, lose, noise)
+        changes, own, from_ns = _changes(factual, path.name, wanted, noise)
         target = _default_folder(path, changes, own) if directory is None else Path(directory)
         if path.resolve() in target.resolve().parents:
             raise ConfigError(f"{target}: is inside the run; allowed is another folder")
@@ -133,60 +132,45 @@ def of_run(
     packet: int | Sequence[int] | None,
     fate: str | Sequence[str],
     directory: str | os.PathLike[str] | None,
-    port: str | None,
-    lose: str | Sequence[str],
     allow_programs: bool,
     progress: bool | None,
 ) -> Counterfactual:
     """See `outcast.Run.whatif`."""
     return what_if(
         run.path,
-        fates.parse_fates(packet, fate, port),
+        fates.parse_fates(packet, fate),
         directory,
-        lose=[lose] if isinstance(lose, str) else lose,
         allow_programs=allow_programs,
         progress=progress,
     )
 
 
 def _changes(
-    factual: Record,
-    named: str,
-    wanted: Sequence[WantedFate],
-    lose: Sequence[str],
-    noise: str | None,
+    factual: Record, named: str, wanted: Sequence[WantedFate], noise: str | None
 ) -> tuple[Interventions, list[PacketFate], int]:
     """What is changed, the fates of this run's own packets, and up to when the runs are equal."""
     manifest = factual.directory.read_manifest()
     boot_ns = manifest.traffic.guest_ns
-    requested_losses = [losses.parse_loss(words) for words in lose]
     if noise is not None:
-        changes = futures.single(factual, named, [*wanted, *requested_losses], noise, boot_ns)
+        changes = futures.single(factual, named, wanted, noise, boot_ns)
         assert changes.noise is not None
         return changes, [], changes.noise.t_ns
-    changes, own = fates.interventions(factual, named, wanted, boot_ns, requested_losses)
-    return changes, own, _since_ns(manifest, own, changes)
+    changes, own = fates.interventions(factual, named, wanted, boot_ns)
+    return changes, own, _since_ns(manifest, own)
 
 
-def _since_ns(manifest: Manifest, own: Sequence[PacketFate], changes: Interventions) -> int:
+def _since_ns(manifest: Manifest, own: Sequence[PacketFate]) -> int:
     """Up to when the runs have to be equal. If every packet keeps its fate, they never part."""
     before = manifest.interventions
     earlier = {fate.identity for fate in before.fates} if before else set()
     new = [fate for fate in own if fate.fate != "keep" or fate.identity in earlier]
-    known = before.lost if before else ()
-    lost_ns = [lost.t_ns for lost in changes.lost if lost not in known]
-    return min([*(fate.t_in_ns for fate in new), *lost_ns], default=MOST_SPAN_NS)
+    return min((fate.t_in_ns for fate in new), default=MOST_SPAN_NS)
 
 
 def _default_folder(source: Path, changes: Interventions, own: Sequence[PacketFate]) -> Path:
     name = source.stem if source.is_file() else source.name
     if changes.noise is not None and not own:
         return source.with_name(f"{name}-future-{changes.noise.t_ns}ns-{changes.noise.seed}")
-    if not own:
-        lost = changes.lost[-1]
-        return source.with_name(
-            f"{name}-lose-flow{lost.flow}-segment{lost.segment}-{lost.node}-{lost.neighbour}"
-        )
     words = own[0].words.replace("=", "-")
     return source.with_name(f"{name}-whatif-{own[0].packet}-{words}")
 
@@ -205,8 +189,6 @@ def _compare(
     explanation = explain(factual.directory, made)
     require_prefix(explanation, from_ns, named)
     compare.require_fates(run, changes.fates)
-    for lost in changes.lost:
-        losses.require_lost(run, lost)
     if factual.trusted:
         compare.require_counted(run)
     write(factual, run, explanation)

@@ -18,7 +18,6 @@ from outcast.api import switch_queue
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.records import (
     MOST_FATES,
-    MOST_LOST,
     Fate,
     Interventions,
     Manifest,
@@ -27,8 +26,6 @@ from outcast.records import (
     digests,
 )
 from outcast.units import format_time, parse_time_ns
-from outcast.uses.whatif import elsewhere, losses
-from outcast.uses.whatif.losses import WantedLoss
 
 FATES = get_args(Fate)
 ALLOWED = "allowed are keep, forward, drop, mark and delay=TIME, as delay=5us"
@@ -46,7 +43,7 @@ _PACKET = re.compile(r"[0-9]{1,19}")
 class WantedFate:
     """A fate that somebody asks for, of the packet in a row of packets.parquet.
 
-    `port` is the captured port at whose queue it happens; None is that of the packet's row. Errors
+    `port` is the port by which the packet leaves, as a file names it; None where none does. Errors
     begin with `where`.
     """
 
@@ -84,9 +81,7 @@ def _each(given: Any) -> list[Any]:
     return [given] if is_one else [*given]
 
 
-def parse_fates(
-    packet: int | Sequence[int] | None, words: str | Sequence[str], port: str | None
-) -> list[WantedFate]:
+def parse_fates(packet: int | Sequence[int] | None, words: str | Sequence[str]) -> list[WantedFate]:
     """Reads a fate for all of some packets, or one for each. Raises ConfigError."""
     if packet is None:
         return []
@@ -100,7 +95,7 @@ def parse_fates(
         raise ConfigError(
             f"{len(packets)} packets and {len(every)} fates; allowed is one fate for each packet"
         )
-    return [parse_fate(*each, port) for each in zip(packets, every, strict=True)]
+    return [parse_fate(*each) for each in zip(packets, every, strict=True)]
 
 
 def read(file: Path) -> list[WantedFate]:
@@ -138,11 +133,7 @@ def read(file: Path) -> list[WantedFate]:
 
 
 def interventions(
-    run: Run,
-    named: str,
-    wanted: Sequence[WantedFate],
-    boot_ns: int,
-    wanted_losses: Sequence[WantedLoss] = (),
+    run: Run, named: str, wanted: Sequence[WantedFate], boot_ns: int
 ) -> tuple[Interventions, list[PacketFate]]:
     """The changes of a run: its own interventions, and those that are wanted now.
 
@@ -153,10 +144,9 @@ def interventions(
 
     Raises ConfigError if the run has no such packet or port, or the packet cannot have this fate.
     """
-    if not wanted and not wanted_losses:
+    if not wanted:
         raise ConfigError(
-            "nothing is changed: --packet N --fate FATE, --fates FILE.csv, --lose PACKET, or "
-            "--noise TIME:SEED"
+            "nothing is changed: --packet N --fate FATE, --fates FILE.csv, or --noise TIME:SEED"
         )
     manifest = cast(Manifest, run.manifest)
     with run.reading():
@@ -173,18 +163,10 @@ def interventions(
         new[wanted_fate.packet] = fates[fate.identity] = fate
     if len(fates) > MOST_FATES:
         raise ConfigError(f"{len(fates)} packets: allowed are {MOST_FATES}")
-    lost = {wanted_fate.name: wanted_fate for wanted_fate in earlier.lost}
-    for loss in wanted_losses:
-        with run.reading():
-            found = losses.find(run, loss)
-        lost[found.name] = found
-    if len(lost) > MOST_LOST:
-        raise ConfigError(f"{len(lost)} packets that links lose; allowed are {MOST_LOST}")
     changes = Interventions(
         of=named,
         captures=digests(run.directory),
         fates=tuple(sorted(fates.values(), key=lambda fate: fate.boot_ns)),
-        lost=tuple(sorted(lost.values(), key=lambda wanted_fate: wanted_fate.t_ns)),
         noise=earlier.noise,
     )
     return changes, [*new.values()]
@@ -192,20 +174,6 @@ def interventions(
 
 def _fate(run: Run, packets: pl.DataFrame, wanted_fate: WantedFate, boot_ns: int) -> PacketFate:
     where = wanted_fate.where
-    known = [record.egress for record in run.manifest.bottlenecks]
-    captured = [
-        record.port
-        for record in run.directory.read_manifest().captures
-        if record.direction == "out"
-    ]
-    if wanted_fate.port not in (None, *known, *captured):
-        is_there = wanted_fate.port in run.directory.read_plan().ends
-        why = "not captured (capture.ports: all)" if is_there else "no port of the run"
-        raise ConfigError(
-            f"{where}: {wanted_fate.port}: {why}; allowed are "
-            f"{', '.join(dict.fromkeys((*known, *captured)))}"
-            f"{did_you_mean(str(wanted_fate.port), captured)}"
-        )
     if not 0 <= wanted_fate.packet < packets.height:
         raise ConfigError(
             f"{where}: the run has no packet {wanted_fate.packet}; allowed are rows of "
@@ -215,8 +183,10 @@ def _fate(run: Run, packets: pl.DataFrame, wanted_fate: WantedFate, boot_ns: int
     if packets.filter(**{name: row[name] for name in (*_IDENTITY, "t_in", "egress")}).height > 1:
         raise ConfigError(f"{where}: comes twice at one instant; allowed are other packets")
     if wanted_fate.port not in (None, row["egress"]):
-        row["t_in"] = elsewhere.came_in_ns(run, row, str(wanted_fate.port), where)
-        row |= {"egress": wanted_fate.port, "verdict": "forwarded"}
+        raise ConfigError(
+            f"{where}: packet {wanted_fate.packet} does not leave by {wanted_fate.port}; "
+            f"allowed is {row['egress']}"
+        )
     _require_possible(run, wanted_fate, row)
     if wanted_fate.fate == "delay":
         _require_steady(run, wanted_fate, row["egress"])

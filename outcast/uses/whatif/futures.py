@@ -98,15 +98,14 @@ def interventions(earlier: Interventions | None, named: str, noise: NoiseFrom) -
             "allowed is the run that it was made from"
         )
     before = earlier or Interventions(of=named)
-    changed_ns = [fate.t_in_ns for fate in before.fates] + [packet.t_ns for packet in before.lost]
-    last_ns = max(changed_ns, default=noise.t_ns)
+    last_ns = max((fate.t_in_ns for fate in before.fates), default=noise.t_ns)
     if noise.t_ns < last_ns:
         # With other noise before it, the packet need not come.
         raise InputError(
-            f"{named}: has a packet with another fate, or one lost, at "
-            f"{format_time(last_ns)}; allowed are futures from then on"
+            f"{named}: has a packet with another fate at {format_time(last_ns)}; "
+            "allowed are futures from then on"
         )
-    return Interventions(of=named, fates=before.fates, lost=before.lost, noise=noise)
+    return Interventions(of=named, fates=before.fates, noise=noise)
 
 
 def single(

@@ -13,7 +13,6 @@ from outcast import cli
     "outcast whatif results/fig3c --packet 1232 --fate forward",
     "outcast whatif results/fig3c --packet 340 --fate forward --packet 342 --fate forward",
     "outcast whatif results/fig3c --fates fates.csv -o other",
-    "outcast whatif results/fig3c --lose 'packet 2289, link h0_0_3-e0_0'",
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="RUN")
 @cli.several(
@@ -28,9 +27,7 @@ from outcast import cli
     "words",
     multiple=True,
 )
-@cli.option("--port PORT", "The captured port at whose queue that happens, if not the row's own.")
 @cli.path("--fates FILE.csv", "A file of fates, with the columns port, packet and fate.", "file")
-@cli.several("--lose PACKET", "Lose a data segment on a link: 'packet 1234, link a-b'.")
 @cli.option(
     "--noise TIME:SEED", "In place of fates: from this time on, draw the noise from another seed."
 )
@@ -40,9 +37,7 @@ def command(
     source: Path,
     packets: tuple[int, ...],
     words: tuple[str, ...],
-    port: str | None,
     file: Path | None,
-    lose: tuple[str, ...],
     noise: str | None,
     allow_programs: bool,
     output: Path | None,
@@ -60,9 +55,9 @@ def command(
     from outcast.uses.whatif import words as view
 
     cli.end_as_interrupted()
-    wanted = fates.parse_fates(packets, words, port)
+    wanted = fates.parse_fates(packets, words)
     wanted += [] if file is None else fates.read(file)
-    how: dict[str, Any] = {"allow_programs": allow_programs, "noise": noise, "lose": lose}
+    how: dict[str, Any] = {"allow_programs": allow_programs, "noise": noise}
     made = whatif.what_if(source, wanted, output, progress=True, **how)
     record, changes = made.record, made.run.directory.read_manifest().interventions
     assert changes is not None

@@ -20,8 +20,6 @@ def change_lines(changes: Interventions) -> Iterator[str]:
         queued = "" if fate.queued_ns is None else f", at its queue {fate.queued_ns / 1e6:.6f} ms"
         came = f"came in {fate.t_in_ns / 1e6:.6f} ms after the start"
         yield f"{fate.words}: {fate.name}, {came}{queued}"
-    for lost in changes.lost:
-        yield f"lost: {lost.name}, seen {lost.t_ns / 1e6:.6f} ms after the start"
     if changes.noise is not None:
         yield (
             f"noise from another seed, {changes.noise.seed}, from "

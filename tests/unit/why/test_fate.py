@@ -13,7 +13,7 @@ from outcast.analysis import statistics
 from outcast.api import many
 from outcast.errors import ConfigError, InputError
 from outcast.experiment import load
-from outcast.records.interventions import Interventions, LostPacket, NoiseFrom, PacketFate
+from outcast.records.interventions import Interventions, NoiseFrom, PacketFate
 from outcast.uses.whatif import futures, outcome
 from outcast.uses.whatif import words as shown
 from outcast.uses.whatif.compared import Decision, Instant
@@ -229,17 +229,15 @@ def test_futures_of_a_run_with_other_fates_are_made_again():
 ENDS: Any = {"flow": 0, "src": "10.0.0.1", "sport": 20001, "dst": "10.0.0.2", "dport": 5001}
 ENDS |= {"ip_id": 7, "seq": 9}
 FATE = PacketFate(packet=1, fate="drop", port="s1-eth1", t_in_ns=10, boot_ns=30, **ENDS)
-LOST = LostPacket(segment=1, node="h1", neighbour="s1", t_ns=10, **ENDS)
 
 
-@pytest.mark.parametrize("changed", [{"fates": (FATE,)}, {"lost": (LOST,)}])
-def test_futures_keep_the_fates_of_packets_and_begin_after_the_last(changed):
-    earlier = Interventions(of="run", **changed)
+def test_futures_keep_the_fates_of_packets_and_begin_after_the_last():
+    earlier = Interventions(of="run", fates=(FATE,))
     noise = NoiseFrom(t_ns=9, boot_ns=25, seed=7)
-    with pytest.raises(InputError, match="lost, at 10ns; allowed are futures from then on"):
+    with pytest.raises(InputError, match="at 10ns; allowed are futures from then on"):
         futures.interventions(earlier, "run", noise)
     later = noise.model_copy(update={"t_ns": 10})
-    expected = Interventions(of="run", noise=later, **changed)
+    expected = Interventions(of="run", fates=(FATE,), noise=later)
     assert futures.interventions(earlier, "run", later) == expected
 
 

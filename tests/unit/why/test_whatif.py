@@ -9,13 +9,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.emulation.network.lossy_links import LostPackets
 from outcast.engines.guest import boot
-from outcast.errors import CommandError, ConfigError, FeatureMissingError, InputError, RunError
+from outcast.errors import ConfigError, FeatureMissingError, InputError, RunError
 from outcast.experiment import load
 from outcast.plan.make import make_plan
-from outcast.records.interventions import Interventions, Lost, NoiseFrom, PacketFate
-from outcast.uses.whatif import compare, fates, losses
+from outcast.records.interventions import Interventions, NoiseFrom, PacketFate
+from outcast.uses.whatif import compare, fates
 from outcast.uses.whatif.compared import Compared
 
 FATE = PacketFate(
@@ -48,16 +47,16 @@ def test_other_fates_are_refused(words):
 
 
 def test_a_fate_of_several_packets():
-    assert [each.packet for each in fates.parse_fates([3, 4], "drop", None)] == [3, 4]
-    assert [each.fate for each in fates.parse_fates((3, 4), ["drop", "keep"], None)] == [
+    assert [each.packet for each in fates.parse_fates([3, 4], "drop")] == [3, 4]
+    assert [each.fate for each in fates.parse_fates((3, 4), ["drop", "keep"])] == [
         "drop",
         "keep",
     ]
-    assert fates.parse_fates(None, "drop", None) == []
+    assert fates.parse_fates(None, "drop") == []
     with pytest.raises(ConfigError, match="2 packets and 1 fates; allowed is one fate for each"):
-        fates.parse_fates([3, 4], ["drop"], None)
+        fates.parse_fates([3, 4], ["drop"])
     with pytest.raises(ConfigError, match="--packet 3: --fate is missing; allowed are keep, forw"):
-        fates.parse_fates([3], (), None)
+        fates.parse_fates([3], ())
 
 
 def test_a_datagram_that_others_overtake_cannot_be_told():
@@ -236,165 +235,12 @@ def test_a_programs_connection_is_told_by_its_place():
     assert packets.select("flow", "seq", "other").rows() == [(5, 500, False), (5, 501, True)]
 
 
-def test_a_packet_that_a_link_lost_was_sent():
-    """Its next transmission is the second one in both runs."""
-    factual = made((0, 20, 16, 1, 500, "forwarded"), (0, 20, 16, 2, 500, "forwarded"))
-    other = made((0, 20, 16, 2, 500, "forwarded"))
-    lost = losses.find(crossing(), losses.parse_loss("flow 0, segment 1, link s1-h2"))
-    own = lost.model_copy(
-        update={"src": IPv4Address("10.0.0.2"), "sport": 20, "dport": 5001, "ip_id": 1}
-    )
-    other.directory.read_manifest().interventions = Interventions(of="run", lost=(own,))
-    packets = compare.blast(factual, other)
-    assert packets.select("transmission", "factual", "counterfactual", "other").rows() == [
-        (0, "forwarded", "lost", True),
-        (1, "forwarded", "forwarded", False),
-    ]
-
-
 def test_datagrams_of_a_workload_are_told_by_their_ip_identification():
     factual = made(*((3, 40, 0, ip_id, 0, "forwarded") for ip_id in (7, 8, 9)))
     other = made(*((3, 40, 0, ip_id, 0, "forwarded") for ip_id in (8, 9)))
     packets = compare.blast(factual, other)
     assert packets.filter("other").select("seq", "counterfactual").rows() == [(7, None)]
     assert packets.height == 3
-
-
-def test_losses_are_read():
-    one = losses.parse_loss("flow 0, segment 17, link h1-s1")
-    assert (one.packet, one.flow, one.segment, one.link) == (None, 0, 17, "h1-s1")
-    assert losses.parse_loss("packet 1234, link h1-s1").packet == 1234
-
-
-@pytest.mark.parametrize(
-    "words", ["", "flow 0", "flow 0, segment 1", "flow -1, segment 1, link a-b", "flow 1,segment x"]
-)
-def test_other_losses_are_refused(words):
-    with pytest.raises(ConfigError, match="or 'flow 0, segment 17, link a-b'"):
-        losses.parse_loss(words)
-
-
-def crossing(ports: tuple[str, str] = ("s1-eth2", "s1-eth1"), flags: int = 16) -> Any:
-    """A run in which flow 0 sent three segments from h-1 over s1 to h2; one was dropped at s1."""
-    rows = [
-        (0, 0, 100, 110, "forwarded", 1),
-        (0, 1000, 200, 210, "forwarded", 2),
-        (0, 1000, 300, None, "dropped", 3),
-        (1, 1000, 400, 410, "forwarded", 4),
-        (0, 1000, 500, 510, "forwarded", 5),
-    ]
-    names = ["flow", "payload", "t_in", "t_out", "verdict", "seq"]
-    packets = pl.DataFrame(rows, schema=names, orient="row").with_columns(
-        pl.lit("10.0.0.1").alias("src"), pl.lit(20001).alias("sport"),
-        pl.lit("10.0.0.2").alias("dst"), pl.lit(5001).alias("dport"),
-        pl.col("seq").alias("ip_id"), pl.lit(flags).alias("flags"),
-        pl.lit(ports[0]).alias("ingress"), pl.lit(ports[1]).alias("egress"),
-    )  # fmt: skip
-    ends = [("h-1", "s1"), ("s1", "h-1"), ("s1", "h2"), ("h2", "s1")]
-    ports_of = {("s1", "h-1"): "s1-eth2", ("s1", "h2"): "s1-eth1"}
-    plan = SimpleNamespace(
-        links=dict.fromkeys(ends),
-        flows=[SimpleNamespace(flow=0, path=("h-1", "s1", "h2"))],
-        port=lambda node, other: ports_of.get((node, other), f"{node}-eth0"),
-    )
-    return SimpleNamespace(
-        reading=nullcontext,
-        table=lambda name, whole=False: {"packets": packets}[name],
-        directory=SimpleNamespace(read_plan=lambda: plan),
-        manifest=SimpleNamespace(traffic=SimpleNamespace(t_start_ns=50)),
-    )
-
-
-@pytest.mark.parametrize(
-    ("segment", "link", "seq", "t_ns"),
-    [(1, "h-1-s1", 3, 250), (2, "h-1-s1", 5, 450), (1, "s1-h2", 5, 460)],
-)
-def test_a_segment_is_counted_on_its_link(segment, link, seq, t_ns):
-    """What a queue dropped before the link has not crossed it."""
-    found = losses.find(crossing(), losses.parse_loss(f"flow 0, segment {segment}, link {link}"))
-    assert (found.seq, found.t_ns, found.segment) == (seq, t_ns, segment)
-    assert losses.find(crossing(), losses.parse_loss(f"packet {seq - 1}, link {link}")) == found
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("flow 7, segment 0, link h-1-s1", "no flow 7"),
-        ("flow 0, segment 3, link h-1-s1", "allowed are 0 to 2"),
-        ("flow 0, segment 0, link s1-h-1", "allowed are h-1-s1, s1-h2"),
-        ("flow 0, segment 0, link s1-h3", "no link s1-h3"),
-        ("packet 5, link s1-h2", "no packet 5; allowed are 0 to 4"),
-        ("packet 2, link s1-h2", "no data segment that crosses"),
-        ("packet 3, link s1-h2", "no flow 1"),
-    ],
-)
-def test_a_segment_that_is_not_there(words, said):
-    with pytest.raises(ConfigError, match=said):
-        losses.find(crossing(), losses.parse_loss(words))
-
-
-def test_a_segment_that_cannot_be_lost():
-    first = losses.parse_loss("flow 0, segment 0, link h-1-s1")
-    with pytest.raises(ConfigError, match="does not show what crosses"):
-        losses.find(crossing(("s9-eth1", "s9-eth2")), first)
-    with pytest.raises(ConfigError, match="datagram of UDP"):
-        losses.find(crossing(flags=0), first)
-    early = crossing()
-    early.manifest.traffic.t_start_ns = 250
-    with pytest.raises(ConfigError, match=r"before the traffic.*allowed are 1 to 2"):
-        losses.find(early, first)
-
-
-def test_a_lost_packet_is_not_in_the_captures():
-    run = crossing()
-    lost = losses.find(run, losses.parse_loss("flow 0, segment 1, link h-1-s1"))
-    with pytest.raises(RunError, match="is in the captures"):
-        losses.require_lost(run, lost)
-    losses.require_lost(run, lost.model_copy(update={"seq": 99}))
-
-
-class FakeTc:
-    """Answers as tc does; the kernel's card has an ingress qdisc already."""
-
-    def __init__(self, dropped: int) -> None:
-        self.asked: list[tuple[str, int | None]] = []
-        self.shown = f"Sent 1514 bytes 1 pkt (dropped {dropped}, overlimits 0 requeues 0)"
-
-    def run(self, argv: list[str], netns: int | None) -> str:
-        self.asked.append((" ".join(argv), netns))
-        if "ingress" in argv:
-            raise CommandError(argv, 2, "RTNETLINK answers: File exists")
-        return self.shown if "-s" in argv else ""
-
-
-@pytest.mark.parametrize("dropped", [0, 1, 2])
-def test_the_guest_loses_a_packet(dropped):
-    run, tc = crossing(), FakeTc(dropped)
-    lost = losses.find(run, losses.parse_loss("flow 0, segment 1, link s1-h2"))
-    plan: Any = run.directory.read_plan()
-    plan.hosts = ["h-1", "h2"]
-    packets = LostPackets([lost], plan, tc)
-    assert not packets.by_sender()["s1-eth1"]
-    packets.start(lambda host: 7)
-    assert packets.by_sender() == {"s1-eth1": dropped}
-    (added,) = [words for words, _ in tc.asked if " u32 " in words]
-    assert "match u16 0x0005 0xffff at 4 match u32 0x00000005 0xffffffff at 24 action drop" in added
-    assert {netns for _, netns in tc.asked} == {7}
-    if dropped == 1:
-        packets.record().require_done()
-    else:
-        with pytest.raises(RunError, match=f"{dropped} such packets were lost"):
-            packets.record().require_done()
-    assert packets.capture_filter("h2-eth0", "out", "ip") == "ip"
-    assert packets.capture_filter("h2-eth0", "in", "ip").endswith(
-        "and ip[4:2] = 5 and tcp[4:4] = 5)"
-    )
-
-
-def test_a_guest_that_does_not_say_what_it_lost():
-    lost = losses.find(crossing(), losses.parse_loss("flow 0, segment 1, link s1-h2"))
-    with pytest.raises(RunError, match="does not say"):
-        Lost(packets=(lost,)).require_done()
 
 
 def test_streams_of_workloads_have_rows():
