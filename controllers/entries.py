@@ -86,8 +86,8 @@ TABLE_MISS = Entry(MISS_PRIORITY)
 def planned(graph: Graph, routes: Routes) -> dict[str, frozenset[Entry]]:
     """All entries of each switch, by switch name.
 
-    There is one for IP and one for ARP for each destination, one for IPv6 if it has such an
-    address, and the table miss. By the ARP entries a request goes straight to its target, so
+    There is one for IP and one for ARP for each destination that is not silent, one for IPv6 if it
+    has such an address, and the table miss. By the ARP entries a request goes straight to its target, so
     nothing is ever flooded. IPv6 neighbours are static and need no requests. Where the route
     depends on the port that a packet came in by, entries of higher priority match it.
     """
@@ -141,8 +141,10 @@ def _towards(
 
 
 def _addresses(graph: Graph, host: str) -> list[tuple[str, str]]:
-    """A host's destinations, each after its protocol."""
+    """A host's destinations, each after its protocol; none of a silent host."""
     data = graph.nodes[host]
+    if data.get("silent"):
+        return []
     ipv6 = [("ipv6", data["ip6"])] if data.get("ip6") else []
     return [("ip", data["ip"]), ("arp", data["ip"]), *ipv6]
 

@@ -5,7 +5,8 @@ It is an undirected `networkx.Graph`. Every node has `kind`:
 - `"switch"`: with `dpid` (int, the OpenFlow datapath id) and `layer` (one of LAYERS, or any other
   text);
 - `"host"`: with `ip` (dotted IPv4, no prefix length) and `mac`, and with `ip6` if it also has an
-  IPv6 address; a host has exactly one link;
+  IPv6 address; a host has exactly one link; one that is `silent` gets no flow entries, because no
+  packet goes to it;
 - `"router"`: a Linux host that forwards between the subnets of its links; it gets no flow entries.
 
 A switch or router may have `ways`: by a host's name, the neighbour that packets for it go to next,

@@ -196,7 +196,8 @@ class _Run:
         # Before the instant, because how long this takes would shift the probes.
         framework = controller.await_ready()
         self.sleep_to_instant("queues")
-        queues = port_queues.configure(self.network)
+        with self.switches.held():
+            queues = port_queues.configure(self.network)
         self.enter("verify")
         self.record.effective.update(
             hosts=hosts,

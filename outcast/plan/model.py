@@ -192,8 +192,26 @@ class Plan:
         used = {name for flow in self.flows for name in (flow.src, flow.dst)}
         used |= {name for flow in self.generated for name in (flow.src, flow.dst)}
         interfaces = Counter(map(self.machine, used))
-        talking = {self.machine(name) for pair in self.pairs for name in pair}
-        return sorted(host for host in talking if interfaces[host] <= 1)
+        return sorted(host for host in self._talking if interfaces[host] <= 1)
+
+    @property
+    def _talking(self) -> set[str]:
+        return {self.machine(name) for pair in self.pairs for name in pair}
+
+    @cached_property
+    def reached(self) -> Graph:
+        """The graph for the switches' entries: hosts that no packet goes to are `silent`.
+
+        Entries for all pairs of hosts are most of the set-up of a large network. A program or a
+        command may talk to any host.
+        """
+        graph: Graph = self.graph.copy()
+        if not self.programs and self.command is None:
+            talking = self._talking
+            for host in self.hosts:
+                if self.machine(host) not in talking:
+                    graph.nodes[host]["silent"] = True
+        return graph
 
     @property
     def switches(self) -> list[str]:

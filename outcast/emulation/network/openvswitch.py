@@ -13,6 +13,7 @@ import socket
 import struct
 from codecs import getincrementaldecoder
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -105,6 +106,15 @@ class OpenVSwitch(Part):
     @property
     def pid(self) -> int:
         return self.lasting[-1].popen.pid
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Stops ovs-vswitchd for the block, because it looks at all ports whenever one changes."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def ask(self, method: str, arguments: Sequence[str]) -> Iterator[str]:
         """What `ovs-appctl METHOD ARGUMENT` prints for each argument; no program starts.
