@@ -27,7 +27,7 @@ from outcast.emulation.network import forwarding, lossy_links, multipath, transp
 from outcast.emulation.network.controller import Controller, verify_paths, verify_tables
 from outcast.emulation.network.lossy_links import BlackoutSwitch
 from outcast.emulation.network.network import Network
-from outcast.emulation.network.openvswitch import OpenVSwitch, create_switches
+from outcast.emulation.network.openvswitch import OpenVSwitch
 from outcast.emulation.part import DURING, Context, Part, Record
 from outcast.emulation.queues import port_queues
 from outcast.emulation.queues.qdiscs import frame_time_warnings
@@ -192,7 +192,7 @@ class _Run:
         if self.switches.datapath == "netdev":
             forwarding.create_bridges(self.plan, self.commands)
         self.blackout = self.add(stack, BlackoutSwitch(self.context))
-        create_switches(self.plan, self.switches.datapath, controller.target, self.commands)
+        self.switches.create_switches(self.plan, controller.target)
         # Before the instant, because how long this takes would shift the probes.
         framework = controller.await_ready()
         self.sleep_to_instant("queues")

@@ -19,21 +19,23 @@ from typing import Any, Literal
 
 from outcast import netlink
 from outcast.emulation import c_programs
-from outcast.emulation.commands import SystemCommands, wait_until
+from outcast.emulation.commands import Process, SystemCommands, wait_until
 from outcast.emulation.part import Part
 from outcast.errors import ReadBackError, RunError
 from outcast.plan.model import Plan
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-VSCTL = ("ovs-vsctl", "--retry", "--timeout=20")
-"""The socket exists a moment before ovsdb-server listens at it, so a refusal is no answer yet."""
+DATABASE, CONTROL = "db.sock", "ovs-vswitchd.*.ctl"
+"""The sockets of ovsdb-server and of ovs-vswitchd, in the run's folder."""
 START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
 ANSWER_DEADLINE_S = 30.0
 _ANSWER_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 256
 """Far fewer than fit into a socket's buffer: where it is full, neither side would read."""
-_STATISTICS = "other_config:stats-update-interval"
+_ROOT = "Open_vSwitch"
+_SHOWN = ("name", "ofport", "error")
+_STATISTICS = "stats-update-interval"
 _NEVER_MS = (1 << 31) - 1
 """An interval in which ovs-vswitchd writes every port's counters into its database. Nobody reads
 them there, and to write them takes longer with each port (ovs-vswitchd.conf.db(5))."""
@@ -58,26 +60,27 @@ class OpenVSwitch(Part):
 
     def prepare(self) -> None:
         database = self._folder / "conf.db"
-        socket = self._folder / "db.sock"
         self._commands.run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
-        self._spawn("ovsdb-server", [str(database), f"--remote=punix:{socket}"])
-        wait_until(socket.exists, "ovsdb-server's socket", START_DEADLINE_S, detail=self._errors)
-        vsctl = [*VSCTL, "--no-wait"]
-        record = ("Open_vSwitch", ".")
-        self._commands.run([*vsctl, "init", "--", "set", *record, f"{_STATISTICS}={_NEVER_MS}"])
-        answer = self._commands.run([*vsctl, "get", *record, _STATISTICS]).strip().strip('"')
-        if answer != str(_NEVER_MS):
-            raise ReadBackError("Open vSwitch", _STATISTICS, _NEVER_MS, answer)
+        listening = f"--remote=punix:{self._folder / DATABASE}"
+        server = self._spawn("ovsdb-server", [str(database), listening])
+        # A backlog of connections exists a moment after the socket.
+        wait_until(self._listens, "ovsdb-server's socket", START_DEADLINE_S, detail=server.errors)
+        settings = {"other_config": _map({_STATISTICS: str(_NEVER_MS)})}
+        self._transact({"op": "insert", "table": _ROOT, "row": settings})
+        (answer,) = self._select(_ROOT, ("other_config",))
+        if answer != settings:
+            raise ReadBackError("Open vSwitch", _STATISTICS, settings, answer)
         environment = {}
         if self.datapath == "netdev":
             shim = c_programs.provide(c_programs.BROADCASTS_ONLY, self._folder, self._commands)
             environment["LD_PRELOAD"] = str(shim)
-        self._spawn("ovs-vswitchd", [f"unix:{socket}"], environment)
+        socket = f"unix:{self._folder / DATABASE}"
+        daemon = self._spawn("ovs-vswitchd", [socket], environment)
         wait_until(
-            lambda: any(self._folder.glob("ovs-vswitchd.*.ctl")),
+            lambda: any(self._folder.glob(CONTROL)),
             "ovs-vswitchd's control socket",
             START_DEADLINE_S,
-            detail=self._errors,
+            detail=daemon.errors,
         )
 
     def end(self) -> None:
@@ -86,7 +89,7 @@ class OpenVSwitch(Part):
 
     def _spawn(
         self, program: str, arguments: list[str], environment: Mapping[str, str] | None = None
-    ) -> None:
+    ) -> Process:
         log = self._folder / f"{program}.log"
         process = self._commands.spawn(
             program,
@@ -99,9 +102,15 @@ class OpenVSwitch(Part):
             environment=environment,
         )
         self.lasting.append(process)
+        return process
 
-    def _errors(self) -> str:
-        return " ".join(process.errors().strip() for process in self.lasting).strip()
+    def _listens(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as database:
+            try:
+                _connect(database, self._folder / DATABASE)
+            except (FileNotFoundError, ConnectionRefusedError):
+                return False
+        return True
 
     @property
     def pid(self) -> int:
@@ -117,49 +126,83 @@ class OpenVSwitch(Part):
             os.kill(self.pid, signal.SIGCONT)
 
     def ask(self, method: str, arguments: Sequence[str]) -> Iterator[str]:
-        """What `ovs-appctl METHOD ARGUMENT` prints for each argument; no program starts.
+        """What `ovs-appctl METHOD ARGUMENT` prints for each argument; no program starts."""
+        path = next(self._folder.glob(CONTROL), self._folder / CONTROL)
+        yield from _answered(path, method, [[argument] for argument in arguments])
 
-        These are requests in JSON-RPC at ovs-vswitchd's control socket (ovs-appctl(8)). All go by
-        one connection, because for each connection ovs-vswitchd looks at every bridge and port.
+    def create_switches(self, plan: Plan, controller: str) -> None:
+        """Makes all bridges with ports and controllers, and reads the ports back.
+
+        It is one transaction of the database (RFC 7047), as of ovs-vsctl(8), which takes a time
+        that grows with the square of the ports.
         """
-        path = next(self._folder.glob("ovs-vswitchd.*.ctl"), None)
-        if path is None:
-            raise RunError(
-                f"ovs-vswitchd, asked for {method}: its control socket is gone from {self._folder}"
-            )
-        with socket.socket(socket.AF_UNIX) as control:
-            control.settimeout(ANSWER_DEADLINE_S)
-            try:
-                _connect(control, path)
-                answers = _answers(control)
-                for first in range(0, len(arguments), _REQUESTS_AT_ONCE):
-                    numbers = range(len(arguments))[first : first + _REQUESTS_AT_ONCE]
-                    requests = [
-                        {"id": number, "method": method, "params": [arguments[number]]}
-                        for number in numbers
-                    ]
-                    control.sendall("".join(map(json.dumps, requests)).encode())
-                    for number in numbers:
-                        yield _result(next(answers), number, f"{method} {arguments[number]}")
-            except OSError as error:
-                raise RunError(f"ovs-vswitchd, asked for {method}: {error}") from None
+        rows: list[dict[str, Any]] = []
+        bridges = []
+        for number, switch in enumerate(plan.switches):
+            rows += _rows(plan, switch, number, self.datapath, controller)
+            bridges.append(["named-uuid", f"bridge{number}"])
+        root = {"table": _ROOT, "where": []}
+        added = [["bridges", "insert", ["set", bridges]], ["next_cfg", "+=", 1]]
+        self._transact(*rows, {"op": "mutate", **root, "mutations": added})
+        (wanted,) = self._select(_ROOT, ("next_cfg",))
+        done = {"columns": ["cur_cfg"], "until": "==", "rows": [{"cur_cfg": wanted["next_cfg"]}]}
+        self._transact({"op": "wait", **root, **done, "timeout": int(ANSWER_DEADLINE_S * 1000)})
+        interfaces = {row["name"]: row for row in self._select("Interface", _SHOWN)}
+        for switch in plan.switches:
+            for port, number in port_numbers(plan, switch).items():
+                shown = interfaces.get(port, {"ofport": "none", "error": ""})
+                if shown["ofport"] != number:
+                    raise ReadBackError(port, "OpenFlow port", number, shown)
+
+    def _select(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        selection = {"op": "select", "table": table, "where": [], "columns": list(columns)}
+        (answer,) = self._transact(selection)
+        return list(answer["rows"])
+
+    def _transact(self, *operations: Mapping[str, Any]) -> list[Any]:
+        """Does one transaction of the database; returns what each operation gives."""
+        requests = [["Open_vSwitch", *operations]]
+        (results,) = _answered(self._folder / DATABASE, "transact", requests)
+        for result in results:
+            if result and "error" in result:
+                raise RunError(f"Open vSwitch's database: {result}")
+        return list(results)
 
 
-def create_switches(plan: Plan, datapath: str, controller: str, commands: SystemCommands) -> None:
-    """Makes all bridges with ports and controllers in one transaction, and reads the ports back."""
-    argv = list(VSCTL)
-    for switch in plan.switches:
-        argv += ["--", "add-br", switch]
-        argv += ["--", "set", "Bridge", switch, f"datapath_type={datapath}"]
-        argv += ["fail_mode=secure", f"protocols={plan.openflow}", "mcast_snooping_enable=false"]
-        argv += [f"other-config:datapath-id={plan.graph.nodes[switch]['dpid']:016x}"]
-        argv += ["other-config:disable-in-band=true"]
-        argv += ["--", "set-controller", switch, controller]
-        for port, number in port_numbers(plan, switch).items():
-            argv += ["--", "add-port", switch, port]
-            argv += ["--", "set", "Interface", port, f"ofport_request={number}"]
-    commands.run(argv)
-    _check_ports(plan, commands)
+def _rows(
+    plan: Plan, switch: str, number: int, datapath: Datapath, controller: str
+) -> Iterator[dict[str, Any]]:
+    """Inserts a bridge with its ports and its controller (ovs-vswitchd.conf.db(5))."""
+    ports = []
+    for place, (port, at) in enumerate({switch: None, **port_numbers(plan, switch)}.items()):
+        row = {"name": port, **({"ofport_request": at} if at else {"type": "internal"})}
+        name = f"{number}x{place}"
+        interface, ports_of = f"interface{name}", ["named-uuid", f"port{name}"]
+        yield {"op": "insert", "table": "Interface", "row": row, "uuid-name": interface}
+        row = {"name": port, "interfaces": ["named-uuid", interface]}
+        yield {"op": "insert", "table": "Port", "row": row, "uuid-name": ports_of[1]}
+        ports.append(ports_of)
+    name = f"controller{number}"
+    yield {"op": "insert", "table": "Controller", "row": {"target": controller}, "uuid-name": name}
+    other = {
+        "datapath-id": f"{plan.graph.nodes[switch]['dpid']:016x}",
+        "disable-in-band": "true",
+    }
+    bridge = {
+        "name": switch,
+        "datapath_type": datapath,
+        "fail_mode": "secure",
+        "protocols": plan.openflow,
+        "mcast_snooping_enable": False,
+        "other_config": _map(other),
+        "controller": ["named-uuid", name],
+        "ports": ["set", ports],
+    }
+    yield {"op": "insert", "table": "Bridge", "row": bridge, "uuid-name": f"bridge{number}"}
+
+
+def _map(values: Mapping[str, str]) -> list[Any]:
+    return ["map", [list(pair) for pair in values.items()]]
 
 
 def port_numbers(plan: Plan, switch: str) -> dict[str, int]:
@@ -170,18 +213,29 @@ def port_numbers(plan: Plan, switch: str) -> dict[str, int]:
     }
 
 
-def _check_ports(plan: Plan, commands: SystemCommands) -> None:
-    table = ("--format=csv", "--no-headings", "--columns=name,ofport,error", "list", "Interface")
-    interfaces = {}
-    for line in commands.run([*VSCTL, *table]).splitlines():
-        name, effective, error = line.split(",", 2)
-        interfaces[name] = (effective, error.strip('"[]'))
-    for switch in plan.switches:
-        for port, number in port_numbers(plan, switch).items():
-            effective, error = interfaces.get(port, ("none", ""))
-            if effective != str(number):
-                shown = f"{effective} {error}".strip()
-                raise ReadBackError(port, "OpenFlow port", str(number), shown)
+def _answered(path: Path, method: str, requests: Sequence[Sequence[Any]]) -> Iterator[Any]:
+    """The result of each request in JSON-RPC at a socket of Open vSwitch.
+
+    All go by one connection, because for each connection ovs-vswitchd looks at every bridge and
+    port. Raises RunError: a request is refused, or has no answer in time.
+    """
+    program = "ovsdb-server" if path.name == DATABASE else "ovs-vswitchd"
+    with socket.socket(socket.AF_UNIX) as control:
+        control.settimeout(ANSWER_DEADLINE_S)
+        try:
+            _connect(control, path)
+            answers = _answers(control)
+            for first in range(0, len(requests), _REQUESTS_AT_ONCE):
+                numbers = range(len(requests))[first : first + _REQUESTS_AT_ONCE]
+                texts = [
+                    json.dumps({"id": number, "method": method, "params": requests[number]})
+                    for number in numbers
+                ]
+                control.sendall("".join(texts).encode())
+                for number in numbers:
+                    yield _result(next(answers), number, f"{program}, asked for {method}")
+        except OSError as error:
+            raise RunError(f"{program}, asked for {method}: {error}") from None
 
 
 def _connect(control: socket.socket, path: Path) -> None:
@@ -193,12 +247,12 @@ def _connect(control: socket.socket, path: Path) -> None:
         os.close(folder)
 
 
-def _result(answer: Any, number: int, method: str) -> str:
+def _result(answer: Any, number: int, request: str) -> Any:
     if answer["id"] != number:
-        raise RunError(f"ovs-vswitchd, asked for {method}: its answer is to another request")
+        raise RunError(f"{request}: its answer is to another request")
     if answer["error"] is not None:
-        raise RunError(f"ovs-vswitchd refused {method}: {answer['error']}")
-    return str(answer["result"])
+        raise RunError(f"{request}: refused: {answer['error']}")
+    return answer["result"]
 
 
 def _answers(control: socket.socket) -> Iterator[Any]:
