@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -86,10 +87,11 @@ TABLE_MISS = Entry(MISS_PRIORITY)
 def planned(graph: Graph, routes: Routes) -> dict[str, frozenset[Entry]]:
     """All entries of each switch, by switch name.
 
-    There is one for IP and one for ARP for each destination that is not silent, one for IPv6 if it
-    has such an address, and the table miss. By the ARP entries a request goes straight to its target, so
-    nothing is ever flooded. IPv6 neighbours are static and need no requests. Where the route
-    depends on the port that a packet came in by, entries of higher priority match it.
+    For each destination that the switch carries packets to there is one for IP, one for ARP, and
+    one for IPv6 if it has such an address. The table miss comes last. By the ARP entries a request
+    goes straight to its target, so nothing is ever flooded. IPv6 neighbours are static and need no
+    requests. Where the route depends on the port that a packet came in by, entries of higher
+    priority match it.
     """
     numbers = {
         switch: {group.ports: group.number for group in groups}
@@ -130,7 +132,7 @@ def _towards(
 ) -> list[Entry]:
     chosen = routes.choices.get(switch, {})
     entries = []
-    for host, port in routes.to[switch].items():
+    for host, port in _carried(graph, switch, routes.to[switch]):
         for protocol, address in _addresses(graph, host):
             if host in chosen and protocol != "arp":
                 group = numbers[chosen[host]]
@@ -140,11 +142,15 @@ def _towards(
     return entries
 
 
+def _carried(graph: Graph, switch: str, ports: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The destinations that the switch needs entries for, with their ports."""
+    carries = graph.nodes[switch].get("carries")
+    return ((host, port) for host, port in ports.items() if carries is None or host in carries)
+
+
 def _addresses(graph: Graph, host: str) -> list[tuple[str, str]]:
-    """A host's destinations, each after its protocol; none of a silent host."""
+    """A host's destinations, each after its protocol."""
     data = graph.nodes[host]
-    if data.get("silent"):
-        return []
     ipv6 = [("ipv6", data["ip6"])] if data.get("ip6") else []
     return [("ip", data["ip"]), ("arp", data["ip"]), *ipv6]
 
@@ -155,7 +161,7 @@ def _from_above(graph: Graph, routes: Routes, switch: str) -> list[Entry]:
         entries.append(Entry(FROM_ABOVE_PRIORITY, in_port=in_port))
         entries += [
             Entry(FROM_PORT_PRIORITY, protocol, address, port, in_port)
-            for host, port in routes.from_above[switch].items()
+            for host, port in _carried(graph, switch, routes.from_above[switch])
             for protocol, address in _addresses(graph, host)
         ]
     return entries
@@ -167,7 +173,7 @@ def _back(graph: Graph, routes: Routes, switch: str) -> list[Entry]:
         return []
     return [
         Entry(FROM_PORT_PRIORITY, protocol, address, IN_PORT, port)
-        for host, port in routes.to[switch].items()
+        for host, port in _carried(graph, switch, routes.to[switch])
         for protocol, address in _addresses(graph, host)
     ]
 

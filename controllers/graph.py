@@ -5,12 +5,12 @@ It is an undirected `networkx.Graph`. Every node has `kind`:
 - `"switch"`: with `dpid` (int, the OpenFlow datapath id) and `layer` (one of LAYERS, or any other
   text);
 - `"host"`: with `ip` (dotted IPv4, no prefix length) and `mac`, and with `ip6` if it also has an
-  IPv6 address; a host has exactly one link; one that is `silent` gets no flow entries, because no
-  packet goes to it;
+  IPv6 address; a host has exactly one link;
 - `"router"`: a Linux host that forwards between the subnets of its links; it gets no flow entries.
 
 A switch or router may have `ways`: by a host's name, the neighbour that packets for it go to next,
-whatever is nearest.
+whatever is nearest. A switch may have `carries`: the hosts that packets cross it towards. It gets
+flow entries for these alone.
 
 Every edge has `ports`: the port number at each end by node name. Port n of switch s is the
 interface `s-ethn`. Other attributes are kept and ignored.

@@ -5,11 +5,11 @@ Nothing here needs Mininet, because the report reads a stored plan on any machin
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 
 from controllers import routes
 from controllers.graph import Graph
@@ -28,7 +28,14 @@ from outcast.plan.probes import Probe
 from outcast.plan.programs import Command, Program, probe, program_ways
 from outcast.plan.programs import pairs as program_pairs
 from outcast.plan.schedule import Generated, generated_packet, generated_ways
-from outcast.plan.topology import Ways, every_way, ingress_port, port_name, there_and_back
+from outcast.plan.topology import (
+    Ways,
+    every_way,
+    hosts_carried,
+    ingress_port,
+    port_name,
+    there_and_back,
+)
 from outcast.plan.traces import LinkTrace
 
 BLACKOUT_ENDS = ("blackout-link", "blackout-port")
@@ -192,25 +199,30 @@ class Plan:
         used = {name for flow in self.flows for name in (flow.src, flow.dst)}
         used |= {name for flow in self.generated for name in (flow.src, flow.dst)}
         interfaces = Counter(map(self.machine, used))
-        return sorted(host for host in self._talking if interfaces[host] <= 1)
-
-    @property
-    def _talking(self) -> set[str]:
-        return {self.machine(name) for pair in self.pairs for name in pair}
+        talking = {self.machine(name) for pair in self.pairs for name in pair}
+        return sorted(host for host in talking if interfaces[host] <= 1)
 
     @cached_property
-    def reached(self) -> Graph:
-        """The graph for the switches' entries: hosts that no packet goes to are `silent`.
+    def carrying(self) -> Graph:
+        """The graph with what each switch `carries`, for its flow entries.
 
-        Entries for all pairs of hosts are most of the set-up of a large network. A program or a
-        command may talk to any host.
+        Entries for all hosts at all switches would be most of the set-up of a large network. A
+        program or a command may talk to any host, and a router answers to any.
         """
         graph: Graph = self.graph.copy()
-        if not self.programs and self.command is None:
-            talking = self._talking
-            for host in self.hosts:
-                if self.machine(host) not in talking:
-                    graph.nodes[host]["silent"] = True
+        if self.programs or self.command is not None or self.routers:
+            return graph
+        interfaces: dict[str, list[str]] = defaultdict(list)
+        for host in self.hosts:
+            interfaces[self.machine(host)].append(host)
+        pairs = {
+            ends
+            for src, dst in self.pairs
+            for ends in product(interfaces[self.machine(src)], interfaces[self.machine(dst)])
+        }
+        carried = hosts_carried(graph, self.routes, pairs)
+        for switch in self.switches:
+            graph.nodes[switch]["carries"] = sorted(carried.get(switch, ()))
         return graph
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -125,14 +126,37 @@ def every_way(graph: Graph, table: routes.Routes, src: str, dst: str) -> list[li
         *_, before, node = nodes
         if node == dst:
             found.append(nodes)
-            continue
-        in_port = graph.edges[node, before]["ports"][node]
-        from_above = in_port in table.upper.get(node, ())
-        ports = () if from_above else table.choices.get(node, {}).get(dst, ())
-        ports = ports or (table.next_port(graph, node, in_port, dst, None),)
-        names = [name for name, data in graph.adj[node].items() if data["ports"][node] in ports]
-        begun += [[*nodes, name] for name in names]
+        else:
+            begun += [[*nodes, name] for name in _following(graph, table, before, node, dst)]
     return found
+
+
+def _following(graph: Graph, table: routes.Routes, before: str, node: str, dst: str) -> list[str]:
+    """The neighbours to which a node may send a packet that came from `before`."""
+    in_port = graph.edges[node, before]["ports"][node]
+    from_above = in_port in table.upper.get(node, ())
+    ports = () if from_above else table.choices.get(node, {}).get(dst, ())
+    ports = ports or (table.next_port(graph, node, in_port, dst, None),)
+    return [name for name, data in graph.adj[node].items() if data["ports"][node] in ports]
+
+
+def hosts_carried(
+    graph: Graph, table: routes.Routes, pairs: Iterable[tuple[str, str]]
+) -> dict[str, set[str]]:
+    """The destinations of the packets that may cross each node, of pairs that talk both ways."""
+    carried: dict[str, set[str]] = defaultdict(set)
+    seen = set()
+    begun = [
+        (src, next(iter(graph.adj[src])), dst) for pair in pairs for src, dst in (pair, pair[::-1])
+    ]
+    while begun:
+        before, node, dst = hop = begun.pop()
+        if node != dst and hop not in seen:
+            seen.add(hop)
+            carried[node].add(dst)
+            following = _following(graph, table, before, node, dst)
+            begun += [(node, name, dst) for name in following]
+    return carried
 
 
 def ingress_port(graph: Graph, path: Sequence[str], egress: str) -> str | None:

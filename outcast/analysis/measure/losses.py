@@ -293,7 +293,8 @@ def link_table(analysis: Analysis) -> pl.DataFrame | None:
 
 def utilisation(analysis: Analysis, link: LinkRecord) -> float:
     traffic = analysis.manifest.traffic
-    at_end = all(link.at_end is not None for link in analysis.counters.links)
+    # Either all links have it or none.
+    at_end = analysis.counters.links[0].at_end is not None
     span_ns = traffic.duration_ns if at_end else traffic.t_end_ns - traffic.t_start_ns
     rate = analysis.link_rate(link.port, link.rate_bps)
     rate_bps = float(rate.mean_bps(np.array([0, span_ns], np.int64))[0])

@@ -41,7 +41,7 @@ class Controller(Part):
     def prepare(self) -> None:
         plan, folder = self._run.plan, self._run.scratch
         graph_file = folder / "graph.json"
-        graph_file.write_text(graph.dumps(plan.reached))
+        graph_file.write_text(graph.dumps(plan.carrying))
         self._process = self._run.commands.spawn(
             "the controller",
             [
@@ -94,9 +94,9 @@ def verify_tables(
     `dump_flows` gives each switch's entries, as `ovs-appctl bridge/dump-flows` prints them.
     """
     tables = {}
-    groups = entries.planned_groups(plan.reached, plan.routes)
+    groups = entries.planned_groups(plan.carrying, plan.routes)
     ofctl = ["ovs-ofctl", "-O", plan.openflow]
-    planned = entries.planned(plan.reached, plan.routes)
+    planned = entries.planned(plan.carrying, plan.routes)
     for switch, dump in zip(planned, dump_flows(list(planned)), strict=True):
         tables[switch] = entries.parse_dump(dump)
         _compare(switch, "flow table", planned[switch], tables[switch])
