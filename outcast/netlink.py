@@ -29,7 +29,7 @@ RTM_NEWROUTE, RTM_GETROUTE = 24, 26
 RTM_NEWNEIGH, RTM_GETNEIGH = 28, 30
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
-RTM_NEWTFILTER = 44
+RTM_NEWTFILTER, RTM_GETTFILTER = 44, 46
 RTM_NEWACTION, RTM_GETACTION = 48, 50
 RTM_GETSTATS = 94
 REQUEST, ACK, ECHO, DUMP = 0x1, 0x4, 0x8, 0x300
@@ -41,6 +41,8 @@ ERROR, DONE = 2, 3
 TCA_KIND, TCA_OPTIONS = 1, 2
 _TC_MESSAGE = struct.Struct("=BxxxiIII")
 """Struct tcmsg (rtnetlink(7)): family, interface, handle, parent, info."""
+INGRESS_PARENT = 0xFFFFFFF1
+"""TC_H_INGRESS."""
 INGRESS = 0xFFFF0000
 """The handle of an ingress qdisc; filters of it have it as their parent."""
 ETH_P_ALL = 3
@@ -158,19 +160,14 @@ def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options
     _request(RTM_NEWQDISC, body)
 
 
-def add_matchall(interface: str, actions: Sequence[bytes]) -> None:
-    """Adds a filter to an ingress qdisc that does the same with each packet (tc-matchall(8)).
-
-    Raises OSError: the kernel refused, or there is no such interface.
-    """
+def matchall(interface: int, actions: Sequence[bytes]) -> bytes:
+    """A filter of an ingress qdisc that does the same with each packet (tc-matchall(8))."""
     # A filter has its priority and its protocol in place of flags. Those of lost packets go first.
     every_protocol = 1 << 31 | socket.htons(ETH_P_ALL)
-    index = socket.if_nametoindex(interface)
     listed = [nest(number, action) for number, action in enumerate(actions, 1)]
-    body = _TC_MESSAGE.pack(0, index, 0, INGRESS, every_protocol)
+    body = _TC_MESSAGE.pack(0, interface, 0, INGRESS, every_protocol)
     body += encode_text(TCA_KIND, "matchall")
-    body += nest(TCA_OPTIONS, nest(TCA_MATCHALL_ACT, *listed))
-    _request(RTM_NEWTFILTER, body)
+    return body + nest(TCA_OPTIONS, nest(TCA_MATCHALL_ACT, *listed))
 
 
 def _request(kind: int, body: bytes) -> None:

@@ -299,9 +299,7 @@ class Kernel:
             dumps.setdefault(message["index"], []).append(message)
         for index, messages in dumps.items():
             if any(message.get_attr("TCA_KIND") == "htb" for message in messages):
-                body = netlink.traffic_control(index, 0)
-                classes = self.dump("classes", netlink.RTM_GETTCLASS, body)
-                messages += [decoded(answer.whole) for answer in classes]
+                messages += self.classes(index)
         return dumps
 
     def statistics(self, interfaces: Collection[int]) -> dict[int, list[Shown]]:
@@ -311,6 +309,29 @@ class Kernel:
             counts.setdefault(_interface(answer), []).append(read_message(answer.whole))
         return counts
 
+    def options(self, interface: int, kind: str) -> list[bytes]:
+        """The TCA_OPTIONS of each qdisc of a kind that stands at an interface."""
+        return [
+            parts[netlink.TCA_OPTIONS]
+            for answer in self._qdiscs({interface})
+            if (parts := _tc_parts(answer))[netlink.TCA_KIND].rstrip(b"\0").decode() == kind
+        ]
+
+    def filters(self, interface: int, parent: int) -> list[tuple[int, bytes]]:
+        """Each filter of a qdisc: its priority and protocol (tcm_info), and its TCA_OPTIONS."""
+        body = netlink.traffic_control(interface, 0, parent=parent)
+        answers = self.dump("filters", netlink.RTM_GETTFILTER, body)
+        return [
+            (_TC_INFO.unpack_from(answer.body)[0], _tc_parts(answer).get(netlink.TCA_OPTIONS, b""))
+            for answer in answers
+        ]
+
+    def classes(self, interface: int) -> list[Any]:
+        """pyroute2's messages of the classes of an interface."""
+        body = netlink.traffic_control(interface, 0)
+        answers = self.dump("classes", netlink.RTM_GETTCLASS, body)
+        return [decoded(answer.whole) for answer in answers]
+
     def _qdiscs(self, interfaces: Collection[int]) -> list[netlink.Answer]:
         qdiscs = self.dump("qdiscs", netlink.RTM_GETQDISC, netlink.traffic_control(0, 0))
         return [answer for answer in qdiscs if _interface(answer) in interfaces]
@@ -318,6 +339,13 @@ class Kernel:
 
 def _error_number(answer: netlink.Answer) -> int:
     return -int(struct.unpack_from("=i", answer.body)[0])
+
+
+_TC_INFO = struct.Struct("=16xI")
+
+
+def _tc_parts(answer: netlink.Answer) -> dict[int, bytes]:
+    return dict(netlink.attributes(answer.body[_TC_INFO.size :]))
 
 
 def _interface(answer: netlink.Answer) -> int:
@@ -394,6 +422,24 @@ def _end(end: End) -> bytes:
     if end.netns is not None:
         body += netlink.encode_number(_IFLA_NET_NS_FD, end.netns)
     return body
+
+
+def add_link(name: str, kind: str) -> Request:
+    body = _end(End(name)) + netlink.nest(
+        _IFLA_LINKINFO, netlink.encode_text(_IFLA_INFO_KIND, kind)
+    )
+    return Request(f"{name}: {kind}", netlink.RTM_NEWLINK, _NEW, body)
+
+
+def add_ingress(interface: int, actions: Sequence[bytes]) -> list[Request]:
+    """An ingress qdisc with actions on every packet that arrives."""
+    body = netlink.traffic_control(interface, netlink.INGRESS >> 16, parent=netlink.INGRESS_PARENT)
+    body += netlink.encode_text(netlink.TCA_KIND, "ingress")
+    what = f"interface {interface}: ingress"
+    return [
+        Request(what, netlink.RTM_NEWQDISC, _NEW, body),
+        Request(what, netlink.RTM_NEWTFILTER, _NEW, netlink.matchall(interface, actions)),
+    ]
 
 
 def set_up(interface: int) -> Request:

@@ -34,23 +34,18 @@ the other end.
 
 from __future__ import annotations
 
+import socket
 import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import netlink
 from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.network import transport
 from outcast.emulation.queues import netem
-from outcast.errors import FeatureMissingError, ReadBackError
+from outcast.errors import FeatureMissingError, ReadBackError, RunError
 from outcast.plan.noise import BURST_UNIT_NS, CARD_ENDS, IFB_OF_HOST, Span, interval_ns
-
-if TYPE_CHECKING:
-    from pyroute2.iproute import IPRoute
 
 _SLOT_HANDLE = 1
 _AFTER_NS = 1
@@ -153,45 +148,39 @@ def missing(what: str) -> FeatureMissingError:
     )
 
 
-def hold_back(kernel: IPRoute, interface: str, interrupts: Span, name: str = IFB_OF_HOST) -> None:
+def hold_back(
+    kernel: rtnetlink.Kernel, interface: str, interrupts: Span, name: str = IFB_OF_HOST
+) -> None:
     """Makes what arrives at an interface of the present namespace come in batches.
 
     Raises FeatureMissingError: the kernel lacks a part of it.
     """
-    (index,) = kernel.link_lookup(ifname=interface)
+    index = socket.if_nametoindex(interface)
     try:
-        kernel.link("add", ifname=name, kind="ifb")
-        (ifb,) = kernel.link_lookup(ifname=name)
-        kernel.link("set", index=ifb, state="up")
-        kernel.tc("add", "ingress", index=index)
-        kernel.tc(
-            *("add-filter", "matchall"),
-            index=index,
-            parent=netlink.INGRESS,
-            protocol=netlink.ETH_P_ALL,
-            action={"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": ifb},
-        )
-    except NetlinkError as error:
+        kernel.do([rtnetlink.add_link(name, "ifb")])
+        ifb = socket.if_nametoindex(name)
+        redirect = Mirred(_REDIRECT, ifb, then=_STOLEN)
+        kernel.do([rtnetlink.set_up(ifb), *rtnetlink.add_ingress(index, [redirect.encoded()])])
+    except RunError as error:
         raise missing(f"ifb, sch_ingress, cls_matchall or act_mirred ({error})") from None
     _set_slots(name, interrupts, delay_ns=0)
     _check_slots(kernel, name, ifb, interrupts)
-    _check_actions(kernel, interface, index, [Mirred(_REDIRECT, ifb, then=_STOLEN)])
+    _check_actions(kernel, interface, index, [redirect])
 
 
 def install_card(
-    kernel: IPRoute, interface: str, per_second: int, *, address: str, mtu_bytes: int
+    kernel: rtnetlink.Kernel, interface: str, per_second: int, *, address: str, mtu_bytes: int
 ) -> None:
     """Makes what arrives come as from a card that counts from its last interrupt."""
     waiting, behind = CARD_ENDS
     # IP takes only what is addressed to the interface that it came from.
-    peer = {"ifname": behind, "address": address, "mtu": mtu_bytes}
-    kernel.link("add", ifname=waiting, kind="veth", mtu=mtu_bytes, peer=peer)
+    far = rtnetlink.End(behind, mtu_bytes, address)
+    kernel.do([rtnetlink.add_veth_pair(rtnetlink.End(waiting, mtu_bytes), far)])
     for name in ("all", behind):
         # Else a host can refuse what comes from an interface to which none of its routes leads.
         transport.write_sysctl(f"ipv4/conf/{name}/rp_filter", "0", interface)
-    index = {name: kernel.link_lookup(ifname=name)[0] for name in (interface, *CARD_ENDS)}
-    for end in CARD_ENDS:
-        kernel.link("set", index=index[end], state="up")
+    index = {name: socket.if_nametoindex(name) for name in (interface, *CARD_ENDS)}
+    kernel.do([rtnetlink.set_up(index[end]) for end in CARD_ENDS])
     slot_ns = interval_ns(per_second)
     slot = Span(slot_ns, slot_ns)
     _set_slots(waiting, slot, _AFTER_NS)
@@ -204,7 +193,12 @@ def install_card(
         behind: [copies, card, begin, Always(_OK)],
     }
     for name, listed in actions.items():
-        _act_on_arrivals(kernel, name, index[name], listed)
+        encoded = [action.encoded() for action in listed]
+        try:
+            kernel.do(rtnetlink.add_ingress(index[name], encoded))
+        except RunError as error:
+            parts = "sch_ingress, cls_matchall, act_police, act_mirred or act_gact"
+            raise missing(f"{parts} ({error})") from None
     _check_slots(kernel, waiting, index[waiting], slot)
     for name, listed in actions.items():
         _check_actions(kernel, name, index[name], listed)
@@ -224,40 +218,25 @@ def _set_slots(name: str, slot: Span, delay_ns: int) -> None:
     rtnetlink.replace_qdisc(name, "netem", major=_SLOT_HANDLE, options=options)
 
 
-def _check_slots(kernel: IPRoute, name: str, index: int, slot: Span) -> None:
-    slots = [
-        netem.Shown(netlink.raw_bytes(message.get_attr("TCA_OPTIONS"))).slot
-        for message in kernel.get_qdiscs()
-        if message["index"] == index and message.get_attr("TCA_KIND") == "netem"
-    ]
+def _check_slots(kernel: rtnetlink.Kernel, name: str, index: int, slot: Span) -> None:
+    slots = [netem.Shown(options).slot for options in kernel.options(index, "netem")]
     if slots != [slot]:
         raise ReadBackError(name, "interrupts", slot, slots)
 
 
-def _act_on_arrivals(kernel: IPRoute, name: str, index: int, actions: Sequence[Action]) -> None:
-    try:
-        kernel.tc("add", "ingress", index=index)
-        netlink.add_matchall(name, [action.encoded() for action in actions])
-    except (NetlinkError, OSError) as error:
-        parts = "sch_ingress, cls_matchall, act_police, act_mirred or act_gact"
-        raise missing(f"{parts} ({error})") from None
-
-
-def _check_actions(kernel: IPRoute, name: str, index: int, actions: Sequence[Action]) -> None:
-    filters = kernel.get_filters(index=index, parent=netlink.INGRESS)
-    effective = [decoded for message in filters if (decoded := _actions_of(message))]
+def _check_actions(
+    kernel: rtnetlink.Kernel, name: str, index: int, actions: Sequence[Action]
+) -> None:
+    # The kernel dumps a filter's head without options too.
+    filters = kernel.filters(index, netlink.INGRESS)
+    effective = [decoded for _, options in filters if (decoded := _actions_of(options))]
     if effective != [list(actions)]:
         raise ReadBackError(name, "actions on arrivals", list(actions), effective)
 
 
-def _actions_of(message: Any) -> list[Action | str]:
-    """A filter's actions as the kernel shows them; of another kind, its name.
-
-    The kernel dumps a filter's head without options too.
-    """
-    options = message.get_attr("TCA_OPTIONS")
-    raw = netlink.raw_bytes(options) if options else b""
-    listed = netlink.attribute(raw, netlink.TCA_MATCHALL_ACT) or b""
+def _actions_of(options: bytes) -> list[Action | str]:
+    """A filter's actions as the kernel shows them; of another kind, its name."""
+    listed = netlink.attribute(options, netlink.TCA_MATCHALL_ACT) or b""
     return [_decoded(action) for _, action in netlink.attributes(listed)]
 
 

@@ -29,7 +29,6 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outcast import netlink
 from outcast.emulation import c_programs
 from outcast.emulation.commands import SystemCommands
 from outcast.emulation.kernel import rtnetlink
@@ -104,15 +103,11 @@ def start_losing(experiment: Experiment, plan: Plan) -> dict[str, Any]:
         name = plan.wires[frozenset(direction)].facing(direction[1])
         options = netem.options(loss=loss)
         rtnetlink.replace_qdisc(name, "netem", major=LOSS_HANDLE, options=options)
-        # Imported here, because runs without losses do not need it.
-        from pyroute2.iproute import IPRoute
-
-        with IPRoute() as kernel:
-            (index,) = kernel.link_lookup(ifname=name)
-            messages = [m for m in kernel.get_qdiscs(index=index) if m["index"] == index]
+        with rtnetlink.Kernel() as kernel:
+            shown = kernel.options(socket.if_nametoindex(name), "netem")
         policer = plan.links[direction].policer
         policed = _read_policer(plan, direction, policer) if policer else None
-        settings |= _read_back(direction, loss, messages, policed)
+        settings |= _read_back(direction, loss, shown, policed)
     return settings
 
 
@@ -130,15 +125,13 @@ def losses(experiment: Experiment, plan: Plan) -> dict[Direction, netem.Loss]:
 def _read_back(
     direction: Direction,
     loss: netem.Loss,
-    messages: Sequence[Any],
+    shown: Sequence[bytes],
     policed: Mapping[str, int] | None,
 ) -> dict[str, Any]:
     where = f"{direction[0]} to {direction[1]}"
-    message = _qdisc("netem", messages)
-    if message is None:
+    if len(shown) != 1:
         raise ReadBackError(where, "loss", loss.share, "no netem")
-    raw = netlink.raw_bytes(message.get_attr("TCA_OPTIONS"))
-    share, seed = netem.check_loss(where, loss, raw)
+    share, seed = netem.check_loss(where, loss, shown[0])
     if seed not in (None, loss.seed):
         raise ReadBackError(where, "seed of the loss", loss.seed, seed)
     # The kernel does not show the table of a random delay's distribution.

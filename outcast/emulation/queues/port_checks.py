@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from outcast import netlink
+from outcast.emulation.kernel import rtnetlink
 from outcast.emulation.queues import netem
 from outcast.emulation.queues.qdiscs import below_the_shaper
 from outcast.errors import ReadBackError
@@ -156,13 +157,10 @@ def read_classes(port_queue: PortQueue) -> dict[str, Any]:
     effective: dict[str, Any] = {}
     if not isinstance(queue, HasClasses):
         return effective
-    # Imported here, because runs without classes do not need it.
-    from pyroute2.iproute import IPRoute
-
     index, parent = socket.if_nametoindex(port), netlink.handle(QUEUE_HANDLE)
-    with IPRoute() as kernel:
-        classes = kernel.get_classes(index=index)
-        filters = dict(_filters(kernel.get_filters(index=index, parent=parent)))
+    with rtnetlink.Kernel() as kernel:
+        classes = kernel.classes(index)
+        filters = dict(_filters(kernel.filters(index, parent)))
     seen = set()
     for message in classes:
         major, minor = divmod(message["handle"], 1 << 16)
@@ -190,14 +188,13 @@ def read_classes(port_queue: PortQueue) -> dict[str, Any]:
     return effective
 
 
-def _filters(messages: Any) -> Iterator[tuple[Filter, int]]:
+def _filters(shown: Sequence[tuple[int, bytes]]) -> Iterator[tuple[Filter, int]]:
     """Each filter of u32 and matchall, and the minor number of the class that it leads to."""
-    for message in messages:
-        raw = netlink.raw_bytes(message.get_attr("TCA_OPTIONS") or "")
+    for info, raw in shown:
         options = dict(netlink.attributes(raw))
         if _TCA_CLASSID not in options:
             continue
-        family = socket.ntohs(message["info"] & 0xFFFF)
+        family = socket.ntohs(info & 0xFFFF)
         minor = int.from_bytes(options[_TCA_CLASSID], "little") & 0xFFFF
         yield (family, _point(family, options.get(_TCA_U32_SEL, b""))), minor
 

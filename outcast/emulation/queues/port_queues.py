@@ -53,9 +53,9 @@ def configure(network: Network) -> dict[str, Any]:
     for host, request in zip(plan.hosts, of_hosts, strict=True):
         with entered(network.netns(host)):
             request = _set_up_host(request, network)
-            if rate := _hold_back_arrivals(network, host, request.port):
-                per_second.setdefault(rate, []).append(host)
             with rtnetlink.Kernel() as kernel:
+                if rate := _hold_back_arrivals(kernel, network, host, request.port):
+                    per_second.setdefault(rate, []).append(host)
                 index = socket.if_nametoindex(request.port)
                 if request.lets_units_through:
                     kernel.keep_segments_apart(index)
@@ -107,7 +107,9 @@ def _set_up_host(request: ports.PortQueue, network: Network) -> ports.PortQueue:
     return request
 
 
-def _hold_back_arrivals(network: Network, host: str, port: str) -> int | None:
+def _hold_back_arrivals(
+    kernel: rtnetlink.Kernel, network: Network, host: str, port: str
+) -> int | None:
     """Sets up the interrupts of a host's card, in the host's namespace.
 
     Returns the most interrupts in a second of a card that counts from its last one, else None.
@@ -116,23 +118,19 @@ def _hold_back_arrivals(network: Network, host: str, port: str) -> int | None:
     interrupts, throttle = plan.host_noise.interrupts, plan.host_noise.throttle
     if interrupts is None and throttle is None:
         return None
-    # Imported here, because runs without noise of hosts do not need it.
-    from pyroute2.iproute import IPRoute
-
-    with IPRoute() as netlink:
-        if interrupts is not None:
-            place = plan.interfaces(host).index(host)
-            waiting = f"{IFB_OF_HOST}{place}" if place else IFB_OF_HOST
-            interrupt_moderation.hold_back(netlink, port, interrupts, waiting)
-        if throttle is None:
-            return None
-        (switch,) = plan.graph.adj[host]
-        link = plan.links[host, switch]
-        rate = throttle.at(link.rate_bps)
-        interrupt_moderation.install_card(
-            netlink, port, rate, address=plan.mac(host), mtu_bytes=link.mtu_bytes
-        )
-        return rate
+    if interrupts is not None:
+        place = plan.interfaces(host).index(host)
+        waiting = f"{IFB_OF_HOST}{place}" if place else IFB_OF_HOST
+        interrupt_moderation.hold_back(kernel, port, interrupts, waiting)
+    if throttle is None:
+        return None
+    (switch,) = plan.graph.adj[host]
+    link = plan.links[host, switch]
+    rate = throttle.at(link.rate_bps)
+    interrupt_moderation.install_card(
+        kernel, port, rate, address=plan.mac(host), mtu_bytes=link.mtu_bytes
+    )
+    return rate
 
 
 def set_red_idle(run_queues: Sequence[Queue], parameter: Path = RED_IDLE) -> list[str]:
