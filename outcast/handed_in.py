@@ -42,6 +42,8 @@ MOST_ENTRIES = 100_000
 
 _CONTROL = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters except tabs and line ends, and surrogates, which no UTF-8 file can hold."""
+_MAY_NOT_BE_PLAIN = re.compile(r"\\[bfu]|[eE]\+?[0-9]{3}|[0-9]{300}|[\x7f-\x9f\ud800-\udfff]")
+"""What JSON needs for a control character or an infinite number; json.loads refuses raw ones."""
 
 
 class Record(BaseModel):
@@ -230,7 +232,10 @@ def parse_json(text: str) -> Any:
         raise ValueError(f"not JSON: {error}") from None
     except RecursionError:
         raise ValueError(f"nested more than {MOST_DEPTH} levels deep") from None
-    _require_plain_tree(tree)
+    _require_shallow(tree)
+    # To look at each value takes longer than to parse the text.
+    if _MAY_NOT_BE_PLAIN.search(text):
+        _require_plain_values(tree)
     return tree
 
 
@@ -249,26 +254,33 @@ def _short(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def _require_plain_tree(tree: Any) -> None:
-    level = [tree]
-    depth = 0
+def _require_shallow(tree: Any) -> None:
+    depth, level = 0, [tree] if isinstance(tree, (dict, list)) else []
     while level:
         depth += 1
         if depth > MOST_DEPTH:
             raise ValueError(f"nested more than {MOST_DEPTH} levels deep")
-        inner: list[Any] = []
-        for value in level:
-            if isinstance(value, str):
-                _require_printable(value)
-            elif isinstance(value, float):
-                if value - value != 0:
-                    raise ValueError("a number is too large; allowed are finite numbers")
-            elif isinstance(value, dict):
-                inner.extend(value)
-                inner.extend(value.values())
-            elif isinstance(value, list):
-                inner.extend(value)
-        level = inner
+        level = [
+            value
+            for outer in level
+            for value in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(value, (dict, list))
+        ]
+
+
+def _require_plain_values(tree: Any) -> None:
+    values = [tree]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            _require_printable(value)
+        elif isinstance(value, float):
+            if value - value != 0:
+                raise ValueError("a number is too large; allowed are finite numbers")
+        elif isinstance(value, dict):
+            values += [*value, *value.values()]
+        elif isinstance(value, list):
+            values += value
 
 
 def _require_printable(text: str) -> None:
