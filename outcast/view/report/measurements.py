@@ -196,8 +196,10 @@ def links(run: Run) -> Table:
     # The section on losses has the causes, in words.
     frame = run.table("links").select(~(cs.nested() | cs.starts_with("lost_")))
     texts = sum(kind == pl.String for kind in frame.dtypes)
-    if "bytes" in frame.columns:
-        frame = frame.sort("bytes", descending=True)
+    all_rows = len(frame)
+    if {"bytes", "lost"} <= set(frame.columns):
+        carried = pl.col("bytes") + pl.col("lost") > 0
+        frame = frame.filter(carried).sort("bytes", descending=True)
     if "utilisation" in frame.columns:
         percent = pl.col("utilisation").map_elements("{:.1%}".format, pl.String)
         frame = frame.with_columns(percent)
@@ -226,4 +228,6 @@ def links(run: Run) -> Table:
         "What each link carried, and for how many flows; a row for each direction. Utilisation is "
         f"over the {whole_s:.3g} s {until}"
     )
+    if idle := all_rows - len(frame):
+        caption += f". {idle:,} that carried nothing are left out"
     return _table(caption, [heads.get(name, name) for name in frame.columns], frame, "links", texts)

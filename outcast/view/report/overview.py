@@ -19,6 +19,7 @@ from outcast.view.report.page import Table, listed
 _MOST_KEYS = 4
 _MOST_ROWS = 12
 """The most rows of a table on the first screen."""
+_MOST_SETTINGS = 2000
 MOST_COLUMNS = 8
 """The most groups with a column in the table of windows."""
 _HOW = {"✓": "good", "?": "doubtful", "!": "doubtful", "✗": "bad", "": "none"}
@@ -152,7 +153,10 @@ def settings(run: Run) -> dict[str, object]:
     manifest = run.directory.read_manifest()
 
     def listed(caption: str, values: dict[str, Any]) -> Table | None:
-        rows = [(name, _text(value)) for name, value in values.items()]
+        shown = list(values.items())[:_MOST_SETTINGS]
+        rows = [(name, _text(value)) for name, value in shown]
+        if len(values) > len(rows):
+            caption += f". The first {len(rows):,} of {len(values):,}; manifest.json has all"
         return Table(caption, ("setting", "value"), rows, 9) if rows else None
 
     of_ports = {name: value for name, value in manifest.effective.items() if name[:6] == "ports."}

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyroute2.iproute
 import pytest
 
 from outcast import experiment, netlink
@@ -75,23 +74,26 @@ def test_kinds_with_classes_are_known_by_their_class():
 # --- what the kernel shows
 
 
-def u32(family: int, shift: int, point: int, minor: int, mask: int = 0xFC) -> Shown:
+Filter = tuple[int, bytes]
+
+
+def u32(family: int, shift: int, point: int, minor: int, mask: int = 0xFC) -> Filter:
     key = struct.pack("!IIii", mask << shift, point << shift + 2, 0, 0)
     selector = struct.pack("=BBBB12x", 0, 0, 1, 1) + key
     options = netlink.encode(1, struct.pack("=I", 0x30000 + minor)) + netlink.encode(5, selector)
-    return Shown(info=socket.htons(family), TCA_KIND="u32", TCA_OPTIONS=options.hex(":"))
+    return socket.htons(family), options
 
 
-def both(point: int, minor: int, **more: int) -> list[Shown]:
+def both(point: int, minor: int, **more: int) -> list[Filter]:
     return [u32(0x0800, 16, point, minor, **more), u32(0x86DD, 20, point, minor, **more)]
 
 
-def every(minor: int) -> Shown:
+def every(minor: int) -> Filter:
     options = netlink.encode(1, struct.pack("=I", 0x30000 + minor))
-    return Shown(info=socket.htons(3), TCA_KIND="matchall", TCA_OPTIONS=options.hex(":"))
+    return socket.htons(3), options
 
 
-TABLE = Shown(info=socket.htons(0x0800), TCA_KIND="u32", TCA_OPTIONS="08:00:03:00:01:00:00:00")
+TABLE = socket.htons(0x0800), bytes([8, 0, 3, 0, 1, 0, 0, 0])
 """u32 also tells of its hash tables."""
 
 
@@ -115,7 +117,7 @@ def of_htb(minor: int, rate_bps: int, ceil_bps: int, quantum: int, priority: int
 def kernel(monkeypatch) -> Any:
     """Lets the kernel show these classes and filters."""
 
-    def show(classes: Sequence[Shown], shown: Sequence[Shown]) -> None:
+    def show(classes: Sequence[Shown], shown: Sequence[Filter]) -> None:
         class Fake:
             def __enter__(self) -> Fake:
                 return self
@@ -123,15 +125,15 @@ def kernel(monkeypatch) -> Any:
             def __exit__(self, *_error: object) -> None:
                 pass
 
-            def get_classes(self, index: int) -> Sequence[Shown]:
-                assert index == 7
+            def classes(self, interface: int) -> Sequence[Shown]:
+                assert interface == 7
                 return classes
 
-            def get_filters(self, index: int, parent: int) -> Sequence[Shown]:
-                assert (index, parent) == (7, 0x30000)
+            def filters(self, interface: int, parent: int) -> Sequence[Filter]:
+                assert (interface, parent) == (7, 0x30000)
                 return shown
 
-        monkeypatch.setattr(pyroute2.iproute, "IPRoute", Fake)
+        monkeypatch.setattr(port_checks.rtnetlink, "Kernel", Fake)
         monkeypatch.setattr(socket, "if_nametoindex", lambda name: {"s1-eth1": 7}[name])
 
     return show

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pyroute2 import iproute
 
 from outcast import netlink
 from outcast.analysis.port_analysis import elsewhere
@@ -236,7 +236,8 @@ class FakeKernel:
 
     def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rtnetlink, "replace_qdisc", self.replace_qdisc)
-        monkeypatch.setattr(iproute, "IPRoute", lambda: self)
+        monkeypatch.setattr(rtnetlink, "Kernel", lambda: self)
+        monkeypatch.setattr(socket, "if_nametoindex", lambda name: [*self.told].index(name))
 
     def replace_qdisc(self, interface: str, *_: Any, options: bytes, **__: Any) -> None:
         self.told[interface] = options
@@ -247,16 +248,10 @@ class FakeKernel:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def link_lookup(self, ifname: str) -> list[int]:
-        return [[*self.told].index(ifname)]
-
-    def get_qdiscs(self, index: int) -> list[Any]:
-        shown = [self._worsen(options) for options in self.told.values()]
-        return [
-            Shown(index=at, TCA_KIND="netem", TCA_OPTIONS=options.hex(":"))
-            for at, options in enumerate(shown)
-            if options is not None
-        ]
+    def options(self, interface: int, kind: str) -> list[bytes]:
+        assert kind == "netem"
+        shown = self._worsen([*self.told.values()][interface])
+        return [] if shown is None else [shown]
 
 
 def half_the_loss(options: bytes) -> bytes:

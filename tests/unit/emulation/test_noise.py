@@ -1,17 +1,18 @@
 """The noise of a run: what a configuration can ask for, and what a profile stands for."""
 
+import socket
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyroute2.netlink.exceptions import NetlinkError
 
 from outcast import netlink
 from outcast.emulation.kernel import counters, rtnetlink
 from outcast.emulation.network import interrupt_moderation
 from outcast.emulation.queues import netem, qdiscs
-from outcast.errors import ConfigError, FeatureMissingError, ReadBackError
+from outcast.errors import ConfigError, FeatureMissingError, ReadBackError, RunError
 from outcast.experiment import Experiment, load
 from outcast.experiment.noise import NEVER, PROFILES
 from outcast.plan.make import make_plan
@@ -159,120 +160,94 @@ def test_cards_that_count_from_their_last_interrupt_are_in_the_plan():
 
 
 class FakeCard:
-    """A kernel that shows the slot and the filters that it was given, or others."""
+    """A kernel that shows the slot and the actions that it was given, or others."""
 
-    def __init__(self, filters: dict[int, list[bytes]], slot: Span) -> None:
-        self.filters = filters
-        self.slot = slot
+    def __init__(self, slot: Span, shown: dict[int, list[bytes]] | None = None) -> None:
+        self.slot, self.shown = slot, shown
+        self.requests: list[rtnetlink.Request] = []
 
-    def link_lookup(self, ifname: str) -> tuple[int]:
-        return ({"h1-eth0": 2, "behind": 3, "waiting": 4}[ifname],)
+    def do(self, requests: Sequence[rtnetlink.Request]) -> None:
+        self.requests += requests
 
-    def link(self, *_words: str, **_settings: Any) -> None:
-        pass
+    def options(self, interface: int, kind: str) -> list[bytes]:
+        assert (interface, kind) == (4, "netem")
+        return [netem.options(delay_ns=1, limit_packets=9, slot=self.slot)]
 
-    tc = link
-
-    def get_qdiscs(self) -> list[Any]:
-        raw = netem.options(
-            delay_ns=1, jitter_ns=0, limit_packets=9, in_order=False, slot=self.slot
-        )
-        return [Message({"TCA_KIND": "netem", "TCA_OPTIONS": raw.hex(":")}, index=4)]
-
-    def get_filters(self, index: int, parent: int) -> list[Any]:
+    def filters(self, interface: int, parent: int) -> list[tuple[int, bytes]]:
         assert parent == netlink.INGRESS
-        listed = b"".join(
-            netlink.encode(number, action) for number, action in enumerate(self.filters[index], 1)
-        )
-        return [Message({}), Message({"TCA_OPTIONS": netlink.encode(2, listed).hex(":")})]
+        actions = self.shown or actions_of(self.requests)
+        listed = [netlink.encode(place, each) for place, each in enumerate(actions[interface], 1)]
+        return [(0, b""), (0, netlink.encode(2, b"".join(listed)))]
 
 
-def test_a_card_is_read_back_part_by_part(monkeypatch):
-    told: dict[int, list[bytes]] = {}
-    index = {"h1-eth0": 2, "behind": 3}
-    monkeypatch.setattr(
-        netlink, "add_matchall", lambda name, listed: told.update({index[name]: listed})
-    )
-    monkeypatch.setattr(interrupt_moderation.rtnetlink, "replace_qdisc", lambda *_, **__: None)
-    monkeypatch.setattr(interrupt_moderation.transport, "write_sysctl", lambda *_: None)
-    whole = Span(49_920, 49_920)
-
-    def install(**settings: Any) -> None:
-        kernel: Any = FakeCard(**{"filters": told, "slot": whole, **settings})
-        interrupt_moderation.install_card(
-            kernel, "h1-eth0", 20_032, address="02:00:00:00:00:01", mtu_bytes=9000
-        )
-
-    install()
-    assert {number: len(listed) for number, listed in told.items()} == {2: 4, 3: 4}
-    # The card's memory is one and the same action at both places.
-    assert told[2][1] == told[3][1]
-    with pytest.raises(ReadBackError, match="interrupts"):
-        install(slot=Span(49_920, 49_921))
-    # A kernel before 5.12 knows no packets per second, and shows none.
-    without = told[2][1].replace(netlink.encode(10, struct.pack("=Q", 20_032)), b"")
-    burst = struct.pack("=Q", 49_920 // 64)
-    larger = told[2][1].replace(burst, struct.pack("=Q", 49_920 // 64 + 1))
-    others = [[told[2][0], card, *told[2][2:]] for card in (without, larger)]
-    for other in (*others, told[2][::-1], told[2][:3]):
-        with pytest.raises(ReadBackError, match="actions on arrivals"):
-            install(filters={2: other, 3: list(told[3])})
-
-
-class FakeIfb(FakeCard):
-    """A kernel's answers to what `interrupt_moderation.hold_back` asks, as pyroute2 gives them."""
-
-    def __init__(self, *, redirects_to: int = 4, slot: Span = SLOT) -> None:
-        redirect = interrupt_moderation.Mirred(how=1, to=redirects_to, then=4)
-        super().__init__({2: [redirect.encoded()]}, slot)
-        self.asked: list[tuple[str, ...]] = []
-
-    def link_lookup(self, ifname: str) -> tuple[int]:
-        return (4,) if ifname == "arrivals" else (2,)
-
-    def link(self, *words: str, **_settings: Any) -> None:
-        self.asked.append(("link", *words))
-
-    def tc(self, *words: str, **_settings: Any) -> None:
-        self.asked.append(("tc", *words))
-
-
-class Message(dict[str, Any]):
-    def __init__(self, attributes: dict[str, Any], **header: Any) -> None:
-        super().__init__(header)
-        self.attributes = attributes
-
-    def get_attr(self, name: str) -> Any:
-        return self.attributes.get(name)
+def actions_of(requests: Sequence[rtnetlink.Request]) -> dict[int, list[bytes]]:
+    """The actions that requests put at the ingress of each interface."""
+    actions = {}
+    for request in requests:
+        if request.kind == netlink.RTM_NEWTFILTER:
+            (interface,) = struct.unpack_from("=4xi", request.body)
+            options = dict(netlink.attributes(request.body[20:]))[netlink.TCA_OPTIONS]
+            listed = netlink.attribute(options, netlink.TCA_MATCHALL_ACT)
+            assert listed is not None
+            actions[interface] = [action for _, action in netlink.attributes(listed)]
+    return actions
 
 
 @pytest.fixture
-def no_netlink(monkeypatch) -> None:
+def interfaces(monkeypatch) -> None:
+    index = {"h1-eth0": 2, "behind": 3, "waiting": 4, "arrivals": 4}
+    monkeypatch.setattr(socket, "if_nametoindex", index.__getitem__)
     monkeypatch.setattr(interrupt_moderation.rtnetlink, "replace_qdisc", lambda *_, **__: None)
+    monkeypatch.setattr(interrupt_moderation.transport, "write_sysctl", lambda *_: None)
 
 
-@pytest.mark.usefixtures("no_netlink")
+@pytest.mark.usefixtures("interfaces")
+def test_a_card_is_read_back_part_by_part():
+    whole = Span(49_920, 49_920)
+
+    def install(slot: Span = whole, shown: dict[int, list[bytes]] | None = None) -> FakeCard:
+        kernel: Any = FakeCard(slot, shown)
+        interrupt_moderation.install_card(
+            kernel, "h1-eth0", 20_032, address="02:00:00:00:00:01", mtu_bytes=9000
+        )
+        return kernel
+
+    given = actions_of(install().requests)
+    assert {number: len(listed) for number, listed in given.items()} == {2: 4, 3: 4}
+    # The card's memory is one and the same action at both places.
+    assert given[2][1] == given[3][1]
+    with pytest.raises(ReadBackError, match="interrupts"):
+        install(slot=Span(49_920, 49_921))
+    # A kernel before 5.12 knows no packets per second, and shows none.
+    without = given[2][1].replace(netlink.encode(10, struct.pack("=Q", 20_032)), b"")
+    burst = struct.pack("=Q", 49_920 // 64)
+    larger = given[2][1].replace(burst, struct.pack("=Q", 49_920 // 64 + 1))
+    others = [[given[2][0], card, *given[2][2:]] for card in (without, larger)]
+    for other in (*others, given[2][::-1], given[2][:3]):
+        with pytest.raises(ReadBackError, match="actions on arrivals"):
+            install(shown={2: other, 3: list(given[3])})
+
+
+@pytest.mark.usefixtures("interfaces")
 def test_held_arrivals_are_read_back_part_by_part():
-    kernel: Any = FakeIfb()
+    kernel: Any = FakeCard(SLOT)
     interrupt_moderation.hold_back(kernel, "h1-eth0", SLOT)
-    assert kernel.asked == [
-        *(("link", "add"), ("link", "set"), ("tc", "add", "ingress")),
-        ("tc", "add-filter", "matchall"),
-    ]
+    elsewhere = interrupt_moderation.Mirred(how=1, to=3, then=4)
     others: list[tuple[Any, str]] = [
-        (FakeIfb(redirects_to=3), "actions on arrivals"),
-        (FakeIfb(slot=Span(50_000, 249_999)), "interrupts"),
+        (FakeCard(SLOT, {2: [elsewhere.encoded()]}), "actions on arrivals"),
+        (FakeCard(Span(50_000, 249_999)), "interrupts"),
     ]
     for other, setting in others:
         with pytest.raises(ReadBackError, match=setting):
             interrupt_moderation.hold_back(other, "h1-eth0", SLOT)
 
 
+@pytest.mark.usefixtures("interfaces")
 def test_a_kernel_that_cannot_hold_arrivals_back_is_refused_by_name(monkeypatch):
-    def refuse(*_words: Any, **_settings: Any) -> None:
-        raise NetlinkError(95, "Operation not supported")
+    def refuse(requests: Sequence[rtnetlink.Request]) -> None:
+        raise RunError(f"{requests[0].what}: Operation not supported")
 
-    kernel: Any = FakeIfb()
-    monkeypatch.setattr(kernel, "link", refuse)
-    with pytest.raises(FeatureMissingError, match=r"noise.interrupts: this kernel lacks ifb.*95"):
+    kernel: Any = FakeCard(SLOT)
+    monkeypatch.setattr(kernel, "do", refuse)
+    with pytest.raises(FeatureMissingError, match=r"noise.interrupts: this kernel lacks ifb.*not "):
         interrupt_moderation.hold_back(kernel, "h1-eth0", Span(0, 1))
