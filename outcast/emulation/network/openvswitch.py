@@ -233,7 +233,8 @@ def _answered(path: Path, method: str, requests: Sequence[Sequence[Any]]) -> Ite
                 ]
                 control.sendall("".join(texts).encode())
                 for number in numbers:
-                    yield _result(next(answers), number, f"{program}, asked for {method}")
+                    request = f"{program}, asked for {method} {requests[number][0]}"
+                    yield _result(next(answers), number, request)
         except OSError as error:
             raise RunError(f"{program}, asked for {method}: {error}") from None
 

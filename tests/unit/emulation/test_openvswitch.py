@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,10 @@ from outcast.emulation.commands import SystemCommands
 from outcast.emulation.network import openvswitch
 from outcast.emulation.network.openvswitch import OpenVSwitch
 from outcast.errors import ReadBackError, RunError
+from outcast.experiment import load
+from outcast.plan.make import make_plan
+
+CONFIG = Path(__file__).parents[3] / "configs" / "linear-12.yaml"
 
 
 def answering(folder: Path, *pieces: bytes | None) -> list[bytes]:
@@ -93,7 +98,7 @@ def test_open_vswitch_that_does_not_answer_everything_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("pieces", "said"),
     [
-        ((b'{"id":0,"result":null,"error":"no such bridge"}',), "refused .* s1: no such bridge"),
+        ((b'{"id":0,"result":null,"error":"no such bridge"}',), "s1: refused: no such bridge"),
         ((b'{"id":0,',), "it gave no answer"),
         ((), "it gave no answer"),
         ((b'{"id":1,"result":"","error":null}',), "s1: its answer is to another request"),
@@ -106,21 +111,59 @@ def test_open_vswitch_that_does_not_answer_is_an_error(pieces, said, tmp_path, m
         list(ask(tmp_path, "s1"))
 
 
-def test_an_interval_that_open_vswitch_does_not_have_stops_the_run(tmp_path):
-    class Forgetful(SystemCommands):
-        def run(self, argv: Sequence[str], **options: Any) -> str:
-            return '"5000"\n' if "get" in argv else ""
+class Database(SystemCommands):
+    """ovsdb-server, which has these rows of each table whatever it was given."""
 
-        def spawn(self, name: str, argv: Sequence[str], **options: Any) -> Any:
-            (tmp_path / "db.sock").touch()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, **rows: Any) -> None:
+        super().__init__()
+        self.folder, self.rows = folder, rows
+        self.operations: list[Any] = []
+        monkeypatch.setattr(openvswitch, "_answered", self.answered)
+        monkeypatch.setattr(OpenVSwitch, "_listens", lambda _: True)
 
+    def answered(self, _path: Path, method: str, requests: Sequence[Any]) -> Iterator[Any]:
+        assert method == "transact"
+        for _, *operations in requests:
+            self.operations += operations
+            yield [{"rows": self.rows.get(each["table"], [])} for each in operations]
+
+    def run(self, argv: Sequence[str], **options: Any) -> str:
+        return ""
+
+    def spawn(self, name: str, argv: Sequence[str], **options: Any) -> Any:
+        (self.folder / "ovs-vswitchd.7.ctl").touch()
+        return SimpleNamespace(errors=str, end=lambda *_: None)
+
+
+def test_an_interval_that_open_vswitch_does_not_have_stops_the_run(tmp_path, monkeypatch):
+    shown = {"other_config": ["map", [["stats-update-interval", "5000"]]]}
+    database = Database(monkeypatch, tmp_path, Open_vSwitch=[shown])
     with (
         pytest.raises(ReadBackError, match=r"stats-update-interval.*5000"),
-        OpenVSwitch(Forgetful(), tmp_path),
+        OpenVSwitch(database, tmp_path),
     ):
         pass
 
 
+def test_a_port_that_open_vswitch_numbers_otherwise_stops_the_run(tmp_path, monkeypatch):
+    plan = make_plan(load(CONFIG))
+    numbers = {
+        port: number
+        for switch in plan.switches
+        for port, number in openvswitch.port_numbers(plan, switch).items()
+    }
+    rows = [{"name": name, "ofport": number, "error": []} for name, number in numbers.items()]
+    root = [{"next_cfg": 1}]
+    database = Database(monkeypatch, tmp_path, Open_vSwitch=root, Interface=rows)
+    OpenVSwitch(database, tmp_path).create_switches(plan, "tcp:127.0.0.1:6653")
+    inserted = [each["row"] for each in database.operations if each["op"] == "insert"]
+    requested = {row["name"]: row["ofport_request"] for row in inserted if "ofport_request" in row}
+    assert requested == numbers
+    rows[0] |= {"ofport": -1, "error": "could not open network device"}
+    with pytest.raises(ReadBackError, match="could not open network device"):
+        OpenVSwitch(database, tmp_path).create_switches(plan, "tcp:127.0.0.1:6653")
+
+
 def test_open_vswitch_whose_control_socket_is_gone_is_an_error(tmp_path):
-    with pytest.raises(RunError, match="asked for bridge/dump-flows: its control socket is gone"):
+    with pytest.raises(RunError, match=r"asked for bridge/dump-flows: .*No such file"):
         list(ask(tmp_path, "s1"))
