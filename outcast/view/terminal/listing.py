@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +21,7 @@ from outcast.analysis.export import captures_of, find
 from outcast.analysis.selection import Selection, Source, open_source
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.plan.addresses import with_port
-from outcast.records.run import IN_INTERVAL, Run
+from outcast.records.run import IN_INTERVAL
 from outcast.units import counted
 from outcast.view.terminal import forms
 
@@ -30,17 +29,8 @@ Row = dict[str, Any]
 Found = Iterator[tuple[Row, tuple[Row, ...]]]
 
 
-class Event(NamedTuple):
-    """A row of a run's table of queues."""
-
-    egress: str
-    event: str
-    packet: int | None
-    queue_packets: int
-
-
-def by_times(rows: Iterable[Row]) -> Found:
-    """Gives each packet of a table without a run, and the packets queued when it came.
+def with_queues(rows: Iterable[Row]) -> Found:
+    """Gives each packet, and the packets queued when it came.
 
     Of the packets that came before it and left later, some can be on their way to or from the
     queue. So the last ones to leave count, and the table has their number.
@@ -52,92 +42,12 @@ def by_times(rows: Iterable[Row]) -> Found:
             content = held.setdefault(row["egress"], [])
             # All are checked, because a queue that is not FIFO sends packets in another order.
             content[:] = [packet for packet in content if packet["t_out"] > row["t_in"]]
-            queue = _by_departure(content)
+            queue = tuple(sorted(content, key=lambda packet: packet["t_out"]))
             if (count := row.get("queue_packets")) is not None:
                 queue = queue[max(0, len(queue) - count) :]
             if row["t_out"] is not None:
                 content.append(row)
         yield row, queue
-
-
-def by_events(rows: Iterable[Row], events: Iterable[Event]) -> Found:
-    """Gives each packet of a run, and the packets queued when it reached the queue.
-
-    Only rows that are `shown` have the queue.
-    """
-    walk = _Walk(rows, events)
-    while walk.ahead or walk.read():
-        row = walk.ahead[0]
-        walk.reach(row)
-        walk.ahead.popleft()
-        yield row, walk.found.pop(row["packet"], ())
-
-
-class _Walk:
-    """Reads rows and events side by side. Memory grows with the packets queued or on their way.
-
-    Attributes:
-        ahead: rows that were read and not yet given.
-        found: the queue that each of these packets met.
-    """
-
-    def __init__(self, rows: Iterable[Row], events: Iterable[Event]) -> None:
-        self.ahead: deque[Row] = deque()
-        self.found: dict[int, tuple[Row, ...]] = {}
-        self._rows, self._events = iter(rows), iter(events)
-        self._event = next(self._events, None)
-        self._last = -1
-        self._coming: dict[int, Row] = {}
-        self._held: dict[str, dict[int, Row]] = {}
-        self._counts: dict[str, int] = {}
-
-    def read(self) -> bool:
-        row = next(self._rows, None)
-        if row is None:
-            return False
-        self._last = row["packet"]
-        self._coming[self._last] = row
-        self.ahead.append(row)
-        return True
-
-    def reach(self, row: Row) -> None:
-        """Reads events until this packet has reached its queue."""
-        number, egress, count = row["packet"], row["egress"], row["queue_packets"]
-        if row["verdict"] in ("forwarded", "dropped") or row["note"] == "in flight":
-            while number in self._coming and self._event is not None:
-                self._pass(self._event)
-        elif egress is not None and count is not None:
-            # It has no event. It met the queue before the next packet that came there.
-            while self._event is not None and self._event.event == "dequeue":
-                if self._counts.get(egress, 0) <= count:
-                    break
-                self._pass(self._event)
-            self.found[number] = _by_departure(self._held.get(egress, {}).values())
-        self._coming.pop(number, None)
-
-    def _pass(self, event: Event) -> None:
-        self._event = next(self._events, None)
-        self._counts[event.egress] = event.queue_packets
-        content = self._held.setdefault(event.egress, {})
-        number = event.packet
-        # Where a link failed, a drop can be the end of a queued packet.
-        if number is None or content.pop(number, None) is not None or event.event == "dequeue":
-            return
-        # A packet that came in later can be there sooner.
-        while self._last < number and self.read():
-            pass
-        row = self._coming.pop(number, None)
-        if row is None:
-            return
-        if row["shown"]:
-            self.found[number] = _by_departure(content.values())
-        if event.event == "enqueue":
-            content[number] = row
-
-
-def _by_departure(packets: Iterable[Row]) -> tuple[Row, ...]:
-    """The packets by departure, because flows that are served in turn overtake one another."""
-    return tuple(sorted(packets, key=lambda row: (row["t_out"] is None, row["t_out"] or 0)))
 
 
 SLICE_ROWS = 50_000
@@ -238,7 +148,7 @@ def _rows(
     schema = {*source.table.collect_schema()}
     more = {_FIELD[field].optional for field in fields} - {""} | {IN_INTERVAL} & schema
     if with_queue:
-        more |= {"queue_packets", "note"} & schema
+        more |= {"queue_packets"} & schema
     table = source.table.select(*selection.COLUMNS, *sorted(more)).with_row_index("packet")
     if "relative_seq" in fields:
         table = table.join(
@@ -246,50 +156,21 @@ def _rows(
         )
     selected = table.with_columns(shown=condition)
     span = selection.span_of(source, wanted)
-    since_ns = 0
     if not with_queue:
         selected = selected.filter(pl.col("shown"))
     elif span is not None:
-        since_ns, until_ns = _bounds(source, span)
-        selected = selected.filter(pl.col("t_in").is_between(since_ns, until_ns))
+        # Packets that came before the span can be queued in it.
+        may_count = (pl.col("t_out") >= span[0]) | (pl.col("t_in") >= span[0])
+        selected = selected.filter(may_count, pl.col("t_in") <= span[1])
     batches = selected.collect_batches(chunk_size=SLICE_ROWS, maintain_order=True)
     each = (row for batch in batches for row in batch.iter_rows(named=True))
-    found: Found = ((values, ()) for values in each)
-    if with_queue and source.run is not None:
-        found = by_events(each, _queue_events(source.run, since_ns))
-    elif with_queue:
-        found = by_times(each)
+    found: Found = with_queues(each) if with_queue else ((values, ()) for values in each)
     for values, queue in found:
         if values["shown"]:
             out_ns = values["t_out"]
             in_ms = milliseconds(values["t_in"] - start_ns)
             left_ms = milliseconds(None if out_ns is None else out_ns - start_ns)
             yield _Row(values, in_ms, left_ms, queue)
-
-
-def _bounds(source: Source, span: tuple[int, int]) -> tuple[int, int]:
-    """From when to when packets came in that can be queued in the span.
-
-    One that came in after the span can be at the queue sooner than one of the span.
-    """
-    stays = pl.max_horizontal("t_in", "t_out") >= span[0]
-    if source.run is not None:
-        # Where a link fails, packets are dropped after they were queued.
-        dropped = (pl.col("t") >= span[0]) & (pl.col("event").cast(pl.String) == "drop")
-        numbers = source.run.scan("queue").filter(dropped).select("packet").collect().to_series()
-        stays |= selection.text("note") == "in flight"
-        stays |= pl.col("packet").is_in(numbers.implode())
-    rows = source.table.with_row_index("packet")
-    longest = (pl.col("t_out") - pl.col("t_in")).max().alias("longest")
-    found = rows.select(pl.col("t_in").filter(stays).min(), longest).collect()
-    first, longest_ns = found.row(0)
-    return span[0] if first is None else first, span[1] + (longest_ns or 0)
-
-
-def _queue_events(run: Run, since_ns: int) -> Iterator[Event]:
-    table = run.scan("queue").filter(pl.col("t") >= since_ns).select(Event._fields)
-    for batch in table.collect_batches(chunk_size=SLICE_ROWS, maintain_order=True):
-        yield from itertools.starmap(Event, batch.iter_rows())
 
 
 def _content(queue: Sequence[dict[str, Any]]) -> str:

@@ -11,9 +11,7 @@ import polars as pl
 import pytest
 
 from outcast.analysis import analyze
-from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.view.terminal import listing
 from tests.golden.packets import P, capture
 from tests.golden.run_directory import analysed_run, delayed_run
 
@@ -130,39 +128,6 @@ def test_the_queue_is_whole_under_filters(run, show):
     assert len(near) > 10
 
 
-@pytest.mark.parametrize("note", ["", "in flight"])
-def test_a_packet_that_does_not_leave_is_queued_until_its_end(run, tmp_path, show, note):
-    """It is dropped as its link fails, or still queued as the run ends: it has no departure."""
-    made = tmp_path / "run"
-    shutil.copytree(run, made)
-    packets, events = (pl.read_parquet(made / f"{name}.parquet") for name in ("packets", "queue"))
-    waited = packets.with_row_index("packet").filter(pl.col("t_out") - pl.col("t_in") > 100_000)
-    number, t_out = waited.select("packet", "t_out").row(20)
-    it = pl.int_range(pl.len()) == number
-    verdict = "unknown" if note else "dropped"
-    packets.with_columns(
-        t_out=pl.when(it).then(None).otherwise("t_out"),
-        verdict=pl.when(it).then(pl.lit(verdict)).otherwise(pl.col("verdict").cast(pl.String)),
-        note=pl.when(it).then(pl.lit(note)).otherwise(pl.col("note").cast(pl.String)),
-    ).cast({"verdict": packets.schema["verdict"], "note": packets.schema["note"]}).write_parquet(
-        made / "packets.parquet"
-    )
-    leaves = (pl.col("packet") == number) & (pl.col("event").cast(pl.String) == "dequeue")
-    event = pl.when(leaves).then(pl.lit("drop")).otherwise(pl.col("event").cast(pl.String))
-    later = pl.when(leaves).then(pl.col("t") + 500_000).otherwise("t").cast(events.schema["t"])
-    dropped = events.with_columns(event=event, t=later).sort("t", maintain_order=True)
-    changed = events.filter(~leaves) if note else dropped
-    changed.cast({"event": events.schema["event"]}).write_parquet(made / "queue.parquet")
-    every = json.loads(show(made, "--format", "json", "--queue"))
-    start = Run(RunDirectory(made)).manifest.traffic.t_start_ns
-    # All that came in before it has left by then.
-    from_ms, to_ms = ((t_out + us * 1000 - start) / 1e6 for us in (100, 400))
-    span = ["--between", f"{from_ms:.6f}ms", f"{to_ms:.6f}ms"]
-    near = json.loads(show(made, "--format", "json", "--queue", *span))
-    assert near == [packet for packet in every if from_ms <= packet["t_in_ms"] <= to_ms]
-    assert any(number in [of["packet"] for of in packet["queue"]] for packet in near)
-
-
 @pytest.mark.parametrize("form", ["run", "join", "join.parquet"])
 def test_what_is_on_a_link_is_not_queued(run, tmp_path, verb, show, form):
     """Behind a delay a packet finds what it finds without one."""
@@ -192,25 +157,6 @@ def test_what_is_on_a_link_is_not_queued(run, tmp_path, verb, show, form):
     some = queues(made, "--format", "json", "--around", "20ms", "--within", "1ms")
     assert len(some) > 10
     assert all(of in every for of in some)
-
-
-def test_the_queue_in_the_order_in_which_packets_reach_it():
-    """Packet 1 passes packet 0 on the way; 2 is in no event; a failing link throws 3 away."""
-    verdicts = ["forwarded", "forwarded", "unknown", "dropped", "dropped"]
-    table = [
-        {"packet": packet, "egress": "a", "verdict": verdict, "note": "", "shown": True}
-        for packet, verdict in enumerate(verdicts)
-    ]
-    more = [(90, 1), (80, 0), (None, 1), (None, 1), (None, 2)]
-    for row, (t_out, count) in zip(table, more, strict=True):
-        row |= {"t_out": t_out, "queue_packets": count}
-    events = [
-        *[("enqueue", 1, 1), ("enqueue", 0, 2), ("dequeue", 1, 1), ("enqueue", 3, 2)],
-        *[("drop", 4, 2), ("drop", 3, 1), ("dequeue", 0, 0)],
-    ]
-    found = listing.by_events(table, (listing.Event("a", *event) for event in events))
-    got = [(row["packet"], [of["packet"] for of in queue]) for row, queue in found]
-    assert got == [(0, [1]), (1, []), (2, [0]), (3, [0]), (4, [0, 3])]
 
 
 def test_a_blackout_with_its_surroundings(run, show, refused):
