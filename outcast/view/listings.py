@@ -312,7 +312,7 @@ def service_classes(run: Run, screen: str) -> Listing | None:
         for port, queue in run.summary.queue.items()
         for name, part in (queue.classes or {}).items()
     ]
-    remarks = [words.counted_by_class(run.summary)] if rows else ()
+    remarks = [words.counted_by_class(run.summary)]
     return _listing("Classes of service", "service", screen, rows, remarks=remarks)
 
 

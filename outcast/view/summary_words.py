@@ -164,19 +164,11 @@ def _steady(run: Run) -> tuple[str, str, str]:
     elif found := fairness_change(rates):
         steady = ("?", "steady state doubtful", found)
     else:
-        steady = ("✓", "no trend found", _tested(run))
+        steady = ("✓", "no trend found", "in the goodput and each flow's share of it")
     if changed := rates_within(run):
         why = f"{steady[2]}; but rates changed meanwhile, so means mix several: {changed}"
         return "?" if steady[0] == "✓" else steady[0], steady[1], why
     return steady
-
-
-def _tested(run: Run) -> str:
-    if len(run.manifest.compared_flows) == 1:
-        return "tested is the goodput"
-    if len(run.summary.classes) > 1:
-        return "tested is each flow's share of the goodput"
-    return "tested are the goodput and each flow's share of it"
 
 
 def workload_result(part: CompletionSummary, when: str = "") -> str:
@@ -196,46 +188,29 @@ def workload_result(part: CompletionSummary, when: str = "") -> str:
 def loss_sentence(summary: Summary, losses: LossSummary) -> str:
     """The packets that the whole network lost, and where if not at the bottleneck.
 
-    Kernels count for the whole duration, which is named if other numbers are of an interval.
+    Kernels count for the whole duration, and a drop when it happens; tables count it at its
+    packet's arrival.
     """
-    when = summary.whole_run
-    if summary.capture.qdisc_drops != losses.bottleneck:
-        # The check's line also counts drops before and after the interval.
-        when = f" from 0 to {summary.duration_s:g} s"
+    when = f" from 0 to {summary.duration_s:g} s"
     if not losses.total:
         return f"no packet was lost in the whole network{when}"
-    count = f"lost in the whole network{when}: {losses.total:,} packets"
-    several = len(summary.queue) > 1
-    if any(part.counted == "forwarded" for part in summary.queue.values()):
-        count += ", by the kernel's counters (tables count a drop at its packet's arrival)"
+    count = f"lost in the whole network{when}, as kernels count: {losses.total:,} packets"
+    queues = f"the queues of {', '.join(summary.queue)}"
     if not losses.elsewhere:
-        where_all = (
-            f"in the queues of {', '.join(summary.queue)}" if several else "at the bottleneck"
-        )
-        return f"{count}, all {where_all}"
-    queues = f"the {len(summary.queue)} queues studied" if several else "the bottleneck's queue"
+        return f"{count}, all in {queues}"
     return f"{count}, {losses.elsewhere:,} of them elsewhere than in {queues}: {where(losses)}"
 
 
 def counted_by_class(summary: Summary) -> str:
-    """Compares the counts of classes by captures and by the kernel, in a sentence."""
-    compared = [
-        (f"{name} of {port}", part.captured, part.counted)
+    """Where the counts of classes by captures and by the kernel differ; empty if nowhere."""
+    differ = [
+        f"{name} of {port}: {part.captured.sent:,} sent and {part.captured.dropped:,} dropped by "
+        f"the captures, {part.counted.sent:,} and {part.counted.dropped:,} by the kernel"
         for port, queue in summary.queue.items()
         for name, part in (queue.classes or {}).items()
-        if part.counted is not None
+        if part.counted is not None and part.captured != part.counted
     ]
-    if not compared:
-        return "the kernel's counters of classes were not recorded"
-    differ = [
-        f"{name}: {ours.sent:,} sent and {ours.dropped:,} dropped by the captures, "
-        f"{theirs.sent:,} and {theirs.dropped:,} by the kernel"
-        for name, ours, theirs in compared
-        if ours != theirs
-    ]
-    if differ:
-        return "in the whole run " + "; ".join(differ)
-    return "in the whole run the kernel counted the same packets and drops of each class"
+    return f"in the whole run {'; '.join(differ)}" if differ else ""
 
 
 def counted_at(run: Run) -> str:

@@ -87,19 +87,15 @@ def _marks(run: Run) -> Iterator[tuple[str, str]]:
 def _counts(run: Run) -> Iterator[str]:
     capture = run.summary.capture
     came = run.scan("packets", whole=True).select("t_in").collect()["t_in"]
-    if capture.qdisc_drops is None:
-        yield f"Drops: {capture.inferred_drops:,} were inferred from the captures."
-    else:
-        counts = f"the queue itself counted {capture.qdisc_drops:,}"
-        if capture.blackout_drops:
-            counts += f", the blackout's switch {capture.blackout_drops:,}"
-        if capture.link_down_drops:
-            counts += f", {capture.link_down_drops:,} packets were lost while the link was down"
+    if capture.qdisc_drops is not None:
         yield f"Captures: tcpdump lost {capture.tcpdump_kernel_drops:,} packets."
-        yield (
-            f"Counters: {capture.inferred_drops:,} drops were inferred from the whole captures, "
-            f"{counts}."
-        )
+    counted = {
+        "counted by the queue": capture.qdisc_drops,
+        "by the blackout's switch": capture.blackout_drops,
+        "lost while the link was down": capture.link_down_drops,
+    }
+    others = "".join(f", {count:,} {what}" for what, count in counted.items() if count)
+    yield f"Drops: {capture.inferred_drops:,} inferred from the whole captures{others}."
     early = (came < run.manifest.traffic.t_start_ns).sum()
     yield (
         f"Conservation: {len(came):,} packets came in, in the whole captures"

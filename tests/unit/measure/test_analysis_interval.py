@@ -85,7 +85,7 @@ def test_what_is_not_of_the_interval_says_so(together, usual):
     assert line.startswith("3 packets were lost from 0 to 0.08 s elsewhere: ")
     page = report.make(together)
     counted, arrived = together.summary.capture, together.table("packets", whole=True).height
-    assert f"{counted.inferred_drops:,} drops were inferred from the whole captures" in page
+    assert f"Drops: {counted.inferred_drops:,} inferred from the whole captures" in page
     assert f"{arrived:,} packets came in, in the whole captures" in page
 
 

@@ -110,11 +110,6 @@ def test_other_counts_of_the_kernel_are_told(directory):
     told = summary_words.counted_by_class(summary)
     assert "fast of s1-eth1: " in told
     assert "and 1 by the kernel" in told
-    with_own(directory, {}, {})
-    analyze(directory)
-    assert summary_words.counted_by_class(Run(directory).summary) == (
-        "the kernel's counters of classes were not recorded"
-    )
     with_own(directory, {}, own)
     with pytest.raises(InputError, match=r"own: class_1_packets: None before the flows"):
         analyze(directory)
