@@ -11,11 +11,7 @@ from outcast.cli import shared, terminal
 from outcast.errors import FeatureMissingError, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.table import Table
-
-    from outcast.engines.doctor import Diagnosis, Finding
+    from outcast.engines.doctor import Diagnosis
     from outcast.engines.guest.kernels import Kernel
     from outcast.engines.guest.roots import Root
 
@@ -50,32 +46,27 @@ _TITLES = {
 
 
 def _print(diagnosis: Diagnosis) -> None:
+    from rich.table import Table
     from rich.text import Text
 
     console = terminal.console()
     for engine, title in _TITLES.items():
+        table = Table("feature", "here", "details, or what to do", box=None, pad_edge=False)
+        for finding in diagnosis.findings:
+            if finding.engine == engine:
+                word = Text("no", style="yellow")
+                if finding.present:
+                    is_module = finding.state == "loadable"
+                    word = Text("loadable" if is_module else "yes", style="green")
+                more = filter(None, (finding.detail, finding.remedy))
+                table.add_row(finding.feature, word, "; ".join(more))
         console.print(Text(title, style="bold"))
-        console.print(_table(finding for finding in diagnosis.findings if finding.engine == engine))
+        console.print(table)
         console.print()
     for engine, able in diagnosis.engines.items():
         console.print(
             f"engine {engine}: {'can' if able else 'cannot'} run the default experiment here"
         )
-
-
-def _table(findings: Iterable[Finding]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("feature", "here", "details, or what to do", box=None, pad_edge=False)
-    for finding in findings:
-        word, detail = Text("no", style="yellow"), finding.detail
-        if finding.present:
-            word = Text("loadable" if finding.state == "loadable" else "yes", style="green")
-        else:
-            detail = f"{detail}; {finding.remedy}" if detail else finding.remedy
-        table.add_row(finding.feature, word, detail)
-    return table
 
 
 @shared.verbs("guest", "outcast guest info")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from outcast import netlink
 from outcast.emulation.network import openvswitch, transport
@@ -28,6 +28,8 @@ from outcast.errors import FeatureMissingError, KernelError, RootError
 from outcast.experiment.engine import EngineName
 from outcast.experiment.queues import KINDS
 from outcast.experiment.queues.base import Options, QueueKind
+
+Kept = TypeVar("Kept", Kernel, Root)
 
 SINCE = {qdisc: kind.since for kind in KINDS for qdisc in kind.probe}
 """The first Linux that has each qdisc of a queue kind, as the kind says."""
@@ -89,10 +91,15 @@ class Diagnosis(NamedTuple):
     engines: dict[str, bool]
 
 
-def _finding(feature: str, present: bool, detail: str, remedy: str, **more: Any) -> Finding:
-    if not present:
-        more["state"] = "absent"
-    return Finding(feature, present, detail, remedy, **more)
+def _finding(
+    feature: str,
+    present: bool,
+    detail: str = "",
+    remedy: str = "",
+    engine: EngineName = "realtime",
+) -> Finding:
+    state: State = "ready" if present else "absent"
+    return Finding(feature, present, detail, "" if present else remedy, state, engine)
 
 
 def search_path() -> str:
@@ -208,7 +215,7 @@ def diagnose(
         *installed,
         *_of_kernel(guest, kernel_modules or modules.Modules()),
     ]
-    in_guest = [*_of_guest(guest, root)]
+    in_guest = _of_guest(guest, root)
     present = {finding.feature for finding in findings if finding.present}
     needed = [modules.qdisc(kind) for kind in ("tbf", "pfifo", "bfifo")]
     needed += ["root", _NAMESPACES, modules.congestion_control("cubic")]
@@ -258,7 +265,7 @@ def _of_kernel(guest: Kernel | None, kernel_modules: modules.Modules) -> Iterato
     remedy = f"leave noise.interrupts out, or {instead}"
     if on_disk & {modules.qdisc("netem"), *modules.HELD_ARRIVALS}:
         detail = "modules, loaded when a run has noise.interrupts"
-        yield Finding(HELD_ARRIVALS, True, detail, remedy, "loadable")
+        yield Finding(HELD_ARRIVALS, True, detail, state="loadable")
     else:
         yield _finding(HELD_ARRIVALS, holds_arrivals(), "", remedy)
     yield _finding("IPv6", transport.has_ipv6(), "", f"leave addressing at ipv4, or {instead}")
@@ -279,44 +286,32 @@ def guest_is_too_old(qdisc: str, guest: Kernel | None) -> str:
     )
 
 
-def _of_guest(kernel: Kernel | None, root: Root | None) -> Iterator[Finding]:
+def _of_guest(kernel: Kernel | None, root: Root | None) -> list[Finding]:
     """What the virtual engine needs: parts of the guest are there, and as they were kept."""
     unfit = parts.processor_misfit()
-    yield _in_guest("virtual engine's processor", not unfit, parts.PROCESSOR, unfit)
-    if kernel is None:
-        yield _lacking("kernel", parts.PINNED.kernel)
-    else:
-        what = f"Linux {kernel.release} ({kernel.source} {kernel.version})"
-        yield _verified("kernel", kernel.key, what, partial(kernels.verify, kernel))
-    if root is None:
-        yield _lacking("root", parts.PINNED.runtime)
-    else:
-        verify = partial(roots.verify, root, every_byte=True)
-        yield _verified("root", root.key, f"{len(root.packages)} packages", verify)
     spec = find_spec("mininet")
     whose = "the guest's root" if spec and roots.is_the_guests(spec) else "this Python"
-    feature, detail = "Mininet's Topo, which plans", f"of {whose}" if spec else ""
-    yield _in_guest(feature, spec is not None, detail, roots.MININET_REMEDY)
+    topo, of = "Mininet's Topo, which plans", f"of {whose}" if spec else ""
+    return [
+        _finding("virtual engine's processor", not unfit, parts.PROCESSOR, unfit, "virtual"),
+        _part("kernel", kernel, parts.PINNED.kernel, kernels.verify),
+        _part("root", root, parts.PINNED.runtime, partial(roots.verify, every_byte=True)),
+        _finding(topo, spec is not None, of, roots.MININET_REMEDY, "virtual"),
+    ]
 
 
-def _lacking(name: str, key: str) -> Finding:
-    remedy = parts.misfit(f"{name}s", key) or parts.REMEDY
-    return _in_guest(f"virtual engine's {name}", False, "", remedy)
-
-
-def _verified(name: str, key: str, what: str, verify: Callable[[], None]) -> Finding:
+def _part(name: str, part: Kept | None, key: str, verify: Callable[[Kept], None]) -> Finding:
     feature = f"virtual engine's {name}"
+    if part is None:
+        remedy = parts.misfit(f"{name}s", key) or parts.REMEDY
+        return _finding(feature, False, "", remedy, "virtual")
     try:
-        verify()
+        verify(part)
     except (KernelError, RootError) as error:
-        return _in_guest(feature, False, str(error), "run: scripts/guest/build --again")
-    is_shipped = parts.part_of(f"{name}s", key) is not None
+        return _finding(feature, False, str(error), "run: scripts/guest/build --again", "virtual")
+    is_shipped = parts.part_of(f"{name}s", part.key) is not None
     origin = f"from {parts.PROJECT}" if is_shipped else "made here"
-    return _in_guest(feature, True, f"{what}, {key}, {origin}, verified")
-
-
-def _in_guest(feature: str, present: bool, detail: str, remedy: str = "") -> Finding:
-    return _finding(feature, present, detail, "" if present else remedy, engine="virtual")
+    return _finding(feature, True, f"{part.key}, {origin}, verified", "", "virtual")
 
 
 def boot_and_try(program: Path, sees: World) -> check.Said:
