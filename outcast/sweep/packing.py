@@ -65,11 +65,10 @@ def write(
         members[f"{archive.SWEEP}/{file.relative_to(directory.path)}"] = file
     has_captures = any("/captures/" in name for name in members)
     notes = (*_on_results(sweep), *archive.on_replays(manifests, has_captures))
-    each_s = sum(sum(manifest.wall_s.values()) for manifest in manifests) / count
     members[archive.README] = archive.readme(
         f"Sweep {sweep.experiment.name} of outcast, {count} runs",
         [_DESCRIPTION.format(len(chosen), count), *notes],
-        _USAGE.format(file=shlex.quote(path.name), each=_time(each_s)),
+        _USAGE.format(file=shlex.quote(path.name)),
     )
     date_s = max(directory.run(name).manifest.stat().st_mtime for name in names)
     record = Record(captures=captures, sweep=True)
@@ -85,7 +84,7 @@ With outcast, unpack this archive, and run in its folder:
 
    outcast results sweep
 
-To make runs again, which takes {each} for each, and to compare captures to the byte and all values:
+To make runs again, and to compare captures to the byte and all values:
 
    outcast replay {file} --runs 5
    outcast replay {file} --runs all
@@ -131,7 +130,3 @@ def _on_results(sweep: State) -> list[str]:
     runs = groups.agreeing(sweep.results.runs)
     by = groups.default_by(sweep.results)
     return notes + groups.remarks_on_trends(groups.summarize(runs, by, (), "mean"))
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
