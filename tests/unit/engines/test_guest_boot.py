@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -154,38 +153,6 @@ def test_the_boot_directory_has_the_modules(tmp_path):
     lines = boot(tmp_path, script, modules=[module])[1]
     assert json.loads(lines[0])["modules"] == [{"file": "tcp_mine.ko", "arguments": "beta=717"}]
     assert lines[1] == "module"
-
-
-def limited(tmp_path: Path, limits: str, **options: int) -> subprocess.CompletedProcess[str]:
-    """Boots a guest under limits of the shell. Its program shows its own limits."""
-    program = kernel(tmp_path, f"ulimit -Sn; {ENDS}")
-    code = f"""
-from pathlib import Path
-from outcast.engines import limits
-from outcast.errors import OutcastError
-from outcast.engines.guest.boot import Boot, boot
-try:
-    boot(Boot(Path({str(program)!r}), Path({str(tmp_path)!r}), ["/bin/true"], seed=1, memory_mib=1,
-              **{options!r}), print)
-except OutcastError as error:
-    print(error.exit_status, error)
-import resource
-print("now", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-"""
-    # Without this capability root cannot exceed a hard limit either, like any other user.
-    drop = ["setpriv", "--bounding-set", "-sys_resource"] if os.geteuid() == 0 else []
-    script = f'{limits}; exec "$@"'
-    argv = [*drop, "sh", "-c", script, "sh", sys.executable, "-c", code]
-    return subprocess.run(argv, capture_output=True, text=True)
-
-
-def test_soft_limits_are_raised_for_the_guest_alone(tmp_path):
-    done = limited(tmp_path, "ulimit -Sn 1024")
-    files, now = done.stdout.splitlines()
-    assert 2000 < int(files) < 4096, done.stderr
-    assert now == "now 1024"
-    many = limited(tmp_path, "ulimit -Sn 1024", processes=1000).stdout.splitlines()
-    assert int(many[0]) > int(files) + 1000
 
 
 def test_a_silent_guest_is_ended(tmp_path):

@@ -65,14 +65,6 @@ def test_the_environment_may_name_another_folder(root, tmp_path, monkeypatch):
         roots.find()
 
 
-def test_modes_and_times_are_the_same_on_every_machine(root):
-    for item in root.list_items():
-        status = (root.folder / item.path).lstat()
-        assert status.st_mtime_ns == TIME_S * 10**9, item.path
-        if not item.target:
-            assert status.st_mode & 0o7777 == item.mode, item.path
-
-
 @pytest.mark.parametrize(
     ("damage", "what"),
     [

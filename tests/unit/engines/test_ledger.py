@@ -100,14 +100,6 @@ def test_a_process_that_has_ended_is_dead_though_nobody_waited_for_it():
         assert not mark.is_alive()
 
 
-def test_things_of_a_running_run_stay(tmp_path):
-    folder = left_folder(tmp_path)
-    running = ProcessMark.of(os.getpid())
-    dead_entry(tmp_path / "ledger", folders=[str(folder)], owner=running)
-    assert ledger.undo_dead(folder=tmp_path / "ledger") == []
-    assert folder.exists()
-
-
 def test_a_process_with_a_reused_number_is_dead():
     mark = ProcessMark.of(os.getpid())
     assert mark.is_alive()

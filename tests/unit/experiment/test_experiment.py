@@ -22,15 +22,6 @@ def test_every_config_is_accepted_and_survives_a_round_trip(path, tmp_path):
     assert experiment.load_resolved(copy) == loaded
 
 
-def test_values_are_in_base_units():
-    loaded = experiment.load(FIG3C)
-    assert loaded.links.rate_bps == 10**9
-    assert loaded.links.delay_ns == 5000
-    assert loaded.queue.limit == experiment.Limit(size_bytes=16384)
-    assert loaded.transport.min_rto_ns == 2_000_000
-    assert loaded.analysis.windows_ns == (100_000_000, 200_000_000, 500_000_000)
-
-
 @pytest.mark.parametrize(
     ("overrides", "begins"),
     [

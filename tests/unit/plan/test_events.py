@@ -64,14 +64,6 @@ def test_a_port_whose_delay_changes_has_a_netem_from_the_beginning():
     assert not other.before.has_netem
 
 
-def test_a_limit_changes_in_bytes_or_packets():
-    (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, limit: 32KB}]")
-    assert (change.what, change.value) == ("limit_bytes", 32768)
-    packets = "queue={kind: pfifo, limit: 10 packets}"
-    (change,) = planned_changes("[{at: 1ms, from: s1, to: h1, limit: 20 packets}]", packets)
-    assert (change.what, change.value) == ("limit_packets", 20)
-
-
 def test_a_link_fails_by_its_switches_and_stays_down():
     down = planned_changes("[{at: 300ms, between: [s1, s2], up: false}]")
     assert [(c.port, c.at_ns, c.event, c.value) for c in down] == [

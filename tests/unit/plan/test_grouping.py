@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import configs
-from outcast import experiment
 from outcast.experiment import GroupKind
 from outcast.plan import grouping
 from outcast.plan.grouping import Comparison
-from outcast.plan.make import make_plan
 from outcast.plan.model import PlannedMember
 
 
@@ -132,10 +129,3 @@ def test_groups_share_out_all_flows(flows, group_by, compare):
         assert "\n" not in str(error)  # noqa: PT017
     else:
         assert set(chosen.groups) <= grouping.every(flows)[chosen.kind].keys()
-
-
-def test_a_plan_knows_its_groups():
-    plan = make_plan(experiment.load(configs.find("fig3c"), ["flows.0.name=near"]))
-    counts = {label: len(flows) for label, flows in plan.groups["name"].items()}
-    assert counts == {"near": 1, "unnamed": 12}
-    assert list(plan.groups["port"]) == ["e0_0-eth2", "e0_0-eth4"]

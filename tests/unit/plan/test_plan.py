@@ -16,10 +16,9 @@ from outcast.api import experiments, making
 from outcast.engines import ledger
 from outcast.errors import ConfigError, RunError
 from outcast.plan import make, stored
-from outcast.plan.hints import buffer_warnings
 from outcast.plan.make import make_plan
 from outcast.plan.model import Plan, Planned
-from outcast.plan.schedule import FIRST_SOURCE_PORT, TCP_PORT, UDP_PORT
+from outcast.plan.schedule import FIRST_SOURCE_PORT
 from outcast.plan.stored import dumps
 from outcast.plan.topology import ingress_port, make_graph
 from topologies.fattree import FatTreeTopo
@@ -36,13 +35,6 @@ def test_linear():
     assert plan.bottleneck.egress == "s1-eth1"
     assert plan.bottleneck.ingress == ("s1-eth2", "s1-eth3")
     assert plan.capture_ports == (("s1-eth1", "out"), ("s1-eth2", "in"), ("s1-eth3", "in"))
-
-
-def test_senders_and_their_ports():
-    plan = plan_of("linear-12", "flows.0.per_host=3")
-    assert len({flow.sport for flow in plan.flows}) == 15
-    plan = plan_of("fattree-12", "flows=[{from: 4-hop}, {from: [h0_0_3, h3_1_3], to: h0_0_2}]")
-    assert [flow.src for flow in plan.flows] == ["h0_1_2", "h0_1_3", "h0_0_3", "h3_1_3"]
 
 
 def test_a_class_leaves_out_hosts_that_send_already():
@@ -110,25 +102,6 @@ def test_a_fat_tree_has_the_size_and_addresses_it_should(k):
             assert data["ip"] == f"10.{pod}.{edge}.{number}"
     addresses = [data["ip"] for _, data in graph.nodes(data=True) if data["kind"] == "host"]
     assert len(set(addresses)) == len(addresses)
-
-
-def test_distinct_end_points_meet_between_aggregation_and_edge_switch():
-    """Figure 6(a): no receiver is shared, and the bottleneck is not a receiver's link."""
-    plan = plan_of(
-        "fattree-12",
-        "flows=[{from: [h1_0_2, h1_1_2, h0_1_2], to: [h0_0_2, h0_0_3, h0_0_3]}]",
-        "links.layers={edge-aggregation: {rate: 20mbit}}",
-    )
-    assert [(flow.src, flow.dst) for flow in plan.flows] == [
-        ("h1_0_2", "h0_0_2"),
-        ("h1_1_2", "h0_0_3"),
-        ("h0_1_2", "h0_0_3"),
-    ]
-    assert plan.bottleneck.switch.startswith("a0")
-    assert {plan.graph.nodes[node]["layer"] for node in plan.ends[plan.bottleneck.egress]} == {
-        "edge",
-        "aggregation",
-    }
 
 
 def test_a_name_is_that_of_all_flows_of_its_entries():
@@ -201,16 +174,6 @@ def test_flows_that_miss_the_bottleneck_are_measured_elsewhere():
     assert captured >= {port for each in plan.others for port in (each.egress, *each.ingress)}
 
 
-def test_a_flow_counts_at_one_port_though_it_crosses_two():
-    """All others cross the lone flow's only queue too, after another queue of their own."""
-    plan = plan_of("fattree-12", "links.layers={edge-aggregation: {rate: 20mbit}}")
-    (shared,) = plan.others
-    assert (shared.egress, shared.ingress) == ("e0_0-eth1", ("e0_0-eth2", "e0_0-eth4"))
-    entered = [plan.ingress(flow) for flow in plan.flows]
-    assert entered.count("e0_0-eth2") == 1
-    assert set(entered[1:]) <= set(plan.bottleneck.ingress)
-
-
 def test_the_source_ports_of_flows_lie_below_those_of_generated_ones():
     hosts = [f"h{pod}_{edge}_{number}" for pod in (1, 2, 3) for edge in (0, 1) for number in (2, 3)]
     groups = [{"from": hosts[: 12 - n], "to": hosts[-1 - n]} for n in range(2)]
@@ -221,38 +184,12 @@ def test_the_source_ports_of_flows_lie_below_those_of_generated_ones():
         plan_of("fig3c", f"flows={json.dumps(one_more)}")
 
 
-def test_no_receivers_port_is_that_of_generated_flows():
-    plan = plan_of(
-        "fig3c",
-        "flows=[{from: 2-hop, hosts: 1}, {from: 4-hop, transport: {congestion_control: reno}},"
-        " {from: 6-hop, transport: {tcprand: {min_payload: 200}}}]",
-    )
-    assert sorted({flow.dport for flow in plan.flows}) == [5001, 5004, 5005]
-    assert {TCP_PORT, UDP_PORT}.isdisjoint(flow.dport for flow in plan.flows)
-
-
 def test_generated_flows_elsewhere_and_datagrams_leave_a_group_its_transport():
     flows = "flows=[{from: 6-hop, transport: {sack: false}}]"
     apart = "workloads=[{kind: poisson, load: 0.1, sizes: [[100000, 1]], from: h0_0_3, to: h0_1_2}]"
     datagrams = "workloads=[{kind: constant_rate, from: 6-hop, rate: 10mbit}]"
     for workload in (apart, datagrams):
         assert plan_of("fig3c", flows, workload).generated
-
-
-def test_a_path_that_holds_more_than_the_buffers_is_told_with_the_keys():
-    def told(*overrides: str) -> list[str]:
-        whole = experiment.load(configs.find("fig3c"), ["links.delay=20ms", *overrides])
-        return buffer_warnings(whole, make_plan(whole))
-
-    send, receive = told()
-    assert send.startswith("the path of flow 1 holds 30,")
-    assert send.endswith("transport.send_buffer sets more")
-    assert receive.endswith("transport.receive_buffer sets more")
-    assert len(told("transport.send_buffer=128MB")) == 1
-    assert told("transport.send_buffer=128MB", "transport.receive_buffer=128MB") == []
-    own = "flows=[{from: 6-hop, hosts: 1, transport: {send_buffer: 1MB}}]"
-    assert "; flows.0.transport.send_buffer sets more" in told(own)[0]
-    assert told("links.delay=5us") == []
 
 
 # --- plan.json: a stored plan reads back as the same plan, and a broken one is refused in one

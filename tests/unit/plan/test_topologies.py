@@ -161,16 +161,6 @@ def test_vl2_has_the_switches_and_ports_of_its_paper(d_a, d_i, size):
             assert numbers == list(range(1, ports[data["layer"]] + 1))
 
 
-def test_the_three_senders_meet_where_the_module_says():
-    graph = graph_of("three_sender")
-    table = routes.compute(graph, "shortest")
-    assert routes.path(table, graph, "s1", "r") == ["s1", "e1", "r"]
-    assert routes.path(table, graph, "s2", "r") == ["s2", "e2", "a1", "e1", "r"]
-    assert routes.path(table, graph, "s4", "r") == ["s4", "e3", "a2", "c1", "a1", "e1", "r"]
-    assert graph.edges["e1", "s1"]["ports"]["e1"] == 2
-    assert graph.edges["e1", "a1"]["ports"]["e1"] == 3
-
-
 @pytest.mark.parametrize(
     ("topology", "options"),
     [
@@ -257,12 +247,6 @@ def test_flows_have_the_family_that_is_asked_for(tmp_path):
     # Each family has a receiver of its own.
     assert both == [("10.0.0.2", "10.0.0.1", 5001), ("fd00::a00:3", "fd00::a00:1", 5004)]
     assert {src for src, _, _ in ends("addressing=ipv6")} == {"fd00::a00:2", "fd00::a00:3"}
-
-
-def test_all_that_leaves_for_a_receiver_is_captured_whatever_its_family(tmp_path):
-    plan = planned(tmp_path, "addressing=both")
-    assert plan.bottleneck.destinations == ("10.0.0.1", "fd00::a00:1")
-    assert planned(tmp_path).bottleneck.destinations == ("10.0.0.1",)
 
 
 def test_hosts_of_programs_have_a_probe_for_each_family(tmp_path):

@@ -68,12 +68,6 @@ def test_every_unit_of_a_header(header, row, t_ns, rate_bps):
     assert (trace.t_ns, trace.rate_bps) == ((0, t_ns), (0, rate_bps))
 
 
-def test_a_step_at_the_end_of_the_run_is_none():
-    text = "time_ms,rate_mbps\n0,5\n100,8\n"
-    assert traces.steps(parsed(text), 100 * MS, FRAME_BITS)[0] == (0, 100 * MS)
-    assert len(traces.steps(parsed(text), 110 * MS, FRAME_BITS)[0]) == 4
-
-
 def test_the_rate_of_a_frame_across_a_pause_is_none_of_the_file():
     rows = "time_ms,rate_mbps\n0,8\n1000,0\n1500,4\n"
     t_ns, rate_bps = traces.steps(parsed(rows), 3_000 * MS, FRAME_BITS)
@@ -96,12 +90,6 @@ def test_a_queue_that_is_never_empty_sends_what_the_trace_lets_through(counts, w
         at_ns += 8 * wire_bytes * 1e9 / rate_bps[place]
         frames += at_ns <= len(counts) * MS
     assert abs(frames - sum(counts) / 3 * 1e3 / 8 / wire_bytes) <= 1.01
-
-
-def test_a_mahimahi_trace_keeps_its_milliseconds():
-    trace = parsed("3\n5\n5\n7\n")
-    assert [int(rate * MS / 10**9 / FRAME_BITS) for rate in trace.rate_bps] == [0, 1, 0, 2, 0, 1]
-    assert trace.t_ns == tuple(ms * MS for ms in (0, 2, 3, 4, 5, 6))
 
 
 @pytest.mark.parametrize(

@@ -75,17 +75,6 @@ def test_what_was_probably_meant_is_suggested(argv, meant, capsys):
     assert (f"id you mean '{meant}'?" in err) == bool(meant)
 
 
-def test_help_names_every_verb():
-    done = subprocess.run(
-        [sys.executable, "-c", "from outcast.cli import main; main(['--help'])"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for verb in cli.VERBS:
-        assert f"  {verb} " in done.stdout
-
-
 def test_without_mininet_its_remedy_is_named(capsys, monkeypatch):
     failing(monkeypatch, ModuleNotFoundError("No module named 'mininet'", name="mininet"))
     status, _, said = run(capsys, "topo")

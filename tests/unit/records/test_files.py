@@ -2,11 +2,9 @@ import errno
 import gzip
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import polars as pl
 import pytest
@@ -67,11 +65,6 @@ def test_a_full_disk_under_a_table_is_told_in_the_systems_words(ending, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_errors_that_are_not_the_systems_stay_as_they_are(tmp_path):
-    with pytest.raises(ValueError, match="no format"), files.writing(tmp_path / "file"):
-        raise ValueError("no format of that name")
-
-
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -88,13 +81,6 @@ def test_an_error_of_the_machine_is_one_line_and_status_1(error, said, monkeypat
     monkeypatch.setattr(cli.whole, "main", fail)
     assert cli.invoke([]) == 1
     assert capsys.readouterr().err == f"outcast: {said}\n"
-
-
-def test_a_closed_standard_output_is_no_error(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(cli.whole, "main", lambda **options: click.echo("x"))
-    assert cli.invoke([]) == 0
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
