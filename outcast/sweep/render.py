@@ -21,16 +21,6 @@ from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Group
 from outcast.sweep.points import as_text
 
-_SCALES: dict[str, tuple[tuple[str, float], ...]] = {
-    "size": (("MB", 1024.0**2), ("KB", 1024.0), ("bytes", 1.0)),
-    "rate": (("Mbps", 1e6), ("kbps", 1e3), ("bps", 1.0)),
-    "time": (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0)),
-    "packets": (("packets", 1.0),),
-    "bdp": (("BDP", 1.0),),
-    "number": (("", 1.0),),
-}
-"""The units of each kind of amount, the largest first, with what a base unit is divided by."""
-
 
 @dataclass(frozen=True)
 class Axis:
@@ -52,14 +42,10 @@ class Labels:
 
     def axis(self, key: str, values: Sequence[object]) -> Axis:
         """The axis for these values of a key, in this order."""
-        found = [amount(value) for value in values]
-        kinds = {part[0] for part in found if part is not None}
-        if None in found or len(kinds) != 1:
-            return Axis(self.key(key), tuple(map(value_text, values)), None)
-        amounts = [part[1] for part in found if part is not None]
-        unit, divisor = _unit(kinds.pop(), amounts)
-        label = f"{self.key(key)} ({unit})" if unit else self.key(key)
-        return Axis(label, tuple(f"{part / divisor:.6g}" for part in amounts), tuple(amounts))
+        found = [part for value in values if (part := amount(value)) is not None]
+        is_amount = len(found) == len(values) and len({kind for kind, _ in found}) == 1
+        amounts = tuple(number for _, number in found) if is_amount else None
+        return Axis(self.key(key), tuple(map(value_text, values)), amounts)
 
 
 def value_text(value: object) -> str:
@@ -93,15 +79,6 @@ def amount(value: object) -> tuple[str, float] | None:
         except ValueError:
             continue
     return None
-
-
-def _unit(kind: str, amounts: Sequence[float]) -> tuple[str, float]:
-    """The largest unit in which no amount above zero is below 1; else the smallest."""
-    above = [part for part in amounts if part > 0]
-    for unit, divisor in _SCALES[kind]:
-        if above and min(above) >= divisor:
-            return unit, divisor
-    return _SCALES[kind][-1]
 
 
 def table(groups: Sequence[Group], center: str, labels: Labels) -> RenderableType:
