@@ -17,7 +17,6 @@ from outcast import __version__, files, uses
 from outcast.cli import shared, terminal
 from outcast.cli.shared import (
     Choice,
-    Work,
     allow_programs,
     end_as_interrupted,
     flag,

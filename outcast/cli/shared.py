@@ -8,7 +8,6 @@ import os
 import re
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -125,27 +124,12 @@ def gathered(
     return decorate
 
 
-@dataclass(frozen=True)
-class Work:
-    """Where many runs are made."""
-
-    jobs: int | None
-    scheduler: str | None
-    resume: bool
-
-
 def work(what: str, resuming: str) -> Callable[[Any], Any]:
-    """Gives a verb that makes many runs the argument `work`; `resuming` is the help of --resume."""
+    """Gives a verb that makes many runs `jobs`, `scheduler` and `resume`."""
     workers = (
         f"Make the {what} on the workers of the Dask scheduler at ADDRESS, as tcp://host:8786."
     )
-    return gathered(
-        "work",
-        Work,
-        jobs,
-        option("--scheduler ADDRESS", workers),
-        flag("--resume", resuming),
-    )
+    return together(jobs, option("--scheduler ADDRESS", workers), flag("--resume", resuming))
 
 
 def count_of_runs(text: str) -> Callable[[Verb], Verb]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -64,9 +64,9 @@ def command(
     engine: str | None,
     overrides: tuple[str, ...],
     dry_run: bool,
-    work: shared.Work,
     output: Path | None,
     limits: Limits,
+    **work: Any,
 ) -> None:
     """Run every combination of the values in CONFIG's `sweep:`, each with its repetitions.
 
@@ -88,7 +88,7 @@ def command(
         )
     if not dry_run:
         guest.provide(Planned(whole), progress=True)
-    prepared = sweeps.prepare(source, output, **vars(work))
+    prepared = sweeps.prepare(source, output, **work)
     _show_plan(terminal.console(), prepared)
     if dry_run:
         return

@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -34,9 +35,9 @@ def command(
     at: str,
     futures: int,
     outcome: str,
-    work: cli.Work,
     allow_programs: bool,
     output: Path | None,
+    **work: Any,
 ) -> None:
     """Ask from when on an outcome of RUN was decided.
 
@@ -52,7 +53,7 @@ def command(
 
     cli.end_as_interrupted()
     arguments = (directory, instants(at), futures, outcome, output)
-    decision = fate.fate(*arguments, **vars(work), allow_programs=allow_programs, progress=True)
+    decision = fate.fate(*arguments, **work, allow_programs=allow_programs, progress=True)
     cli.console().print(view.decision_table(decision))
     cli.echo_lines(view.sentences(decision))
     cli.echo(f"a future again: {view.again(decision, shlex.quote(str(directory)))}")
