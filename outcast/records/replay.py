@@ -239,11 +239,13 @@ def causes(first: Manifest, other: Manifest) -> list[str]:
 def _manifests_differ(former: Manifest, latter: Manifest) -> Iterator[ManifestDifference]:
     """Gives what differs between two manifests; what decides comes first."""
     first, second = _settings(former), _settings(latter)
-    differences = [
-        ManifestDifference(*key, first.get(key), second.get(key), _decides(*key))
-        for key in dict.fromkeys([*first, *second])
-        if first.get(key) != second.get(key)
-    ]
+    differences = []
+    for key in dict.fromkeys([*first, *second]):
+        if first.get(key) != second.get(key):
+            part, name = key
+            is_measured = part == "effective" and name.startswith(_MEASURED)
+            decides = part != "traffic" and not is_measured
+            differences.append(ManifestDifference(*key, first.get(key), second.get(key), decides))
     here, there = (manifest.files.get("config.yaml") for manifest in (former, latter))
     if here != there and not any(differ.part == "config" for differ in differences):
         # The file holds more than what is requested of the kernel, for example the analysis.
@@ -267,10 +269,6 @@ def _settings(manifest: Manifest) -> dict[tuple[str, str], object]:
         "traffic": {"t_start_ns": manifest.traffic.t_start_ns},
     }
     return {(part, name): value for part, values in parts.items() for name, value in values.items()}
-
-
-def _decides(part: str, name: str) -> bool:
-    return part != "traffic" and not (part == "effective" and name.startswith(_MEASURED))
 
 
 def require_prefix(explanation: Explanation, since_ns: int, named: str) -> None:

@@ -220,7 +220,11 @@ def summarize(
     """
     groups = []
     for at, rows in grouped(frame, by):
-        cells = {name: _central(rows, name, kind) for name in values}
+        samples = {name: numbers(rows, name, kind) for name in values}
+        cells = {
+            name: statistics.central(sample, kind, _limits(name, sample))
+            for name, sample in samples.items()
+        }
         groups.append(Group(at, rows.height, cells, *_stationary(rows)))
     return groups
 
@@ -270,11 +274,6 @@ def numbers(frame: pl.DataFrame, name: str, kind: Kind = "mean") -> list[float]:
     if kind == "geometric" and any(value <= 0 for value in values):
         raise ConfigError(f"--value {name}: a geometric mean needs values above zero")
     return values
-
-
-def _central(frame: pl.DataFrame, name: str, kind: Kind) -> Interval:
-    sample = numbers(frame, name, kind)
-    return statistics.central(sample, kind, _limits(name, sample))
 
 
 def _limits(name: str, sample: Sequence[float]) -> statistics.Limits:

@@ -160,7 +160,8 @@ class _Loop:
         """Stores the result of a task. Returns whether the run has to be tried again."""
         if ended.failure is None:
             result = self.directory.attempt(ended.name) / RESULT
-            self.bytes_so_far.append(folder_bytes(result))
+            files = (path for path in result.rglob("*") if path.is_file())
+            self.bytes_so_far.append(sum(path.stat().st_size for path in files))
             self.directory.accept(ended.name)
             self.progress.finished += 1
             self.progress.wall_s.append(ended.wall_s)
@@ -174,11 +175,6 @@ class _Loop:
         self.directory.reject(ended.name, ended.failure, self.attempts[ended.name])
         self.progress.failures[ended.name] = ended.failure
         return False
-
-
-def folder_bytes(path: Path) -> int:
-    """The sum of the lengths of all files in a folder."""
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 @dataclass(frozen=True)

@@ -82,11 +82,6 @@ def _write_to(file: Path) -> None:
     os.close(descriptor)
 
 
-def _used_bytes() -> int:
-    """The memory that this process has now (proc_pid_statm(5), resident)."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def _serve() -> None:
     """Makes runs until the input ends, or until another process should go on."""
     stays = True
@@ -99,7 +94,8 @@ def _serve() -> None:
         _write_to(folder / "stderr")
         failure = run_task(Task(**fields["task"]), folder)
         # What an error has left behind in this process must not reach the next run.
-        stays = failure is None and _used_bytes() <= MOST_BYTES
+        used_pages = int(Path("/proc/self/statm").read_text().split()[1])
+        stays = failure is None and used_pages * os.sysconf("SC_PAGE_SIZE") <= MOST_BYTES
         _write_to(Path(os.devnull))
         write_json(folder / ENDED, {"failure": failure and asdict(failure), "stays": stays})
 

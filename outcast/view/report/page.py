@@ -97,12 +97,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["begun"] = summary_words.begun
-    made.globals["asset"] = _asset
+    folder = files("outcast.view.report") / "assets"
+    made.globals["asset"] = lambda name: (folder / name).read_text(encoding="utf-8")
     return made
-
-
-def _asset(name: str) -> str:
-    return (files("outcast.view.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def write(path: Path, text: str) -> Path:

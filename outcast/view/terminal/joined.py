@@ -12,7 +12,7 @@ from rich.table import Table
 from outcast.analysis.capture.headers import TCP, UDP
 from outcast.analysis.capture.pcap import PortCapture, interfaces_of, read_captures
 from outcast.analysis.captured import SeenFlow
-from outcast.analysis.compiled import I32, I64
+from outcast.analysis.compiled import I64
 from outcast.analysis.join.doubts import PortCounts
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.measure.blackout import Chains
@@ -79,20 +79,17 @@ def _inputs(joined: Joined, chains: Chains) -> Table:
     for index, name in enumerate(joined.inputs):
         verdict = joined.verdict[joined.arrivals.port == index]
         of_port = chains.ingress == index
+        through = chains.others_through[of_port]
         table.add_row(
             name,
             f"{verdict.size:,}",
             *(f"{(verdict == code).sum():,}" for code in Verdict),
             f"{of_port.sum():,}",
             str(int(chains.drops[of_port].max(initial=0))),
-            _blackouts(chains.others_through[of_port]),
+            # Less than 0 is unknown.
+            "" if (through < 0).any() else str(int((through > 0).sum())),
         )
     return table
-
-
-def _blackouts(others_through: I32) -> str:
-    """How many chains are blackouts; empty if that is unknown for any of them."""
-    return "" if (others_through < 0).any() else str(int((others_through > 0).sum()))
 
 
 def queue_lines(estimate: QueueEstimate) -> Iterator[str]:
