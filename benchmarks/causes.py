@@ -28,11 +28,10 @@ import polars as pl
 
 from benchmarks import stored
 from benchmarks.seen import after_timeouts, held_against
-from outcast.analysis.trace import senders
-from outcast.analysis.trace.causes import CAUSES
-from outcast.analysis.trace.events import EVENTS
 from outcast.records.run import Run
-from outcast.uses.why import sums
+from outcast.uses.why import senders, sums
+from outcast.uses.why.causes import CAUSES
+from outcast.uses.why.recorded_events import EVENTS
 from outcast.uses.why.waits import wait_table, within
 
 ROOT = Path(__file__).parents[1]

@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 
 from outcast import analysis
-from outcast.analysis.trace import events as of
-from outcast.analysis.trace.events import SOCKET, TcpEvents
-from outcast.analysis.trace.senders import Traced
 from outcast.records.run_directory import RunDirectory
+from outcast.uses.why import recorded_events as of
+from outcast.uses.why.recorded_events import SOCKET, TcpEvents
+from outcast.uses.why.senders import Traced
 
 
 def held_against(directory: RunDirectory, traced: Traced) -> pl.DataFrame:

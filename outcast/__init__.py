@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from outcast.api.making import Executed, exec_in
     from outcast.api.runs import Execution, Program, Run, analyze, open_run, run
     from outcast.api.sweeps import Sweep, open_sweep, run_sweep
-    from outcast.api.traces import KernelTrace, trace
     from outcast.archive import Packed
     from outcast.errors import (
         BusyError,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
         UntrustedError,
     )
     from outcast.experiment import Experiment
-    from outcast.uses import Counterfactual, fate, whatif_each
+    from outcast.uses import Counterfactual, KernelTrace, fate, trace, whatif_each
 
 __version__ = "0.2.0"
 
@@ -120,14 +119,13 @@ if not TYPE_CHECKING:
             "outcast.api.making": "Executed exec_in",
             "outcast.api.runs": "Execution Program Run analyze open_run run",
             "outcast.api.sweeps": "Sweep open_sweep run_sweep",
-            "outcast.api.traces": "KernelTrace trace",
             "outcast.archive": "Packed",
             "outcast.errors": (
                 "BusyError ConfigError FeatureMissingError GuestError InputError KernelError "
                 "NothingSentError OutcastError ReplayError RootError RunError UntrustedError"
             ),
             "outcast.experiment": "Experiment",
-            "outcast.uses": "Counterfactual fate whatif_each",
+            "outcast.uses": "Counterfactual KernelTrace fate trace whatif_each",
         },
     )
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from outcast.analysis.capture.pcap import read_capture
-from outcast.analysis.compiled import FOLDER, code_folder
 from outcast.analysis.join import directions, packets
 from outcast.analysis.join.join import join
+from outcast.analysis.machine_code import FOLDER, code_folder
 from outcast.analysis.measure import (
     blackout,
     latency,
@@ -23,9 +23,9 @@ from outcast.analysis.measure import (
     segments,
     tcp,
 )
-from outcast.analysis.trace.pages import open_events
-from outcast.analysis.trace.tables import nearest
 from outcast.records.trace import Formats, Statistics
+from outcast.uses.why.event_tables import nearest
+from outcast.uses.why.pages import open_events
 
 _SEGMENT = bytes.fromhex(
     "020000000001 020000000002 0800 45000028 0001 4000 40 06 0000 0a000002 0a000001"

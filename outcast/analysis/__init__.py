@@ -12,6 +12,7 @@ from outcast.errors import UntrustedError
 
 if TYPE_CHECKING:
     from outcast.analysis.capture.pcap import read_capture
+    from outcast.analysis.machine_code import I64, U8, U64, Array, Scalar, compiled
     from outcast.analysis.run_analysis import Analysis
     from outcast.analysis.run_measures import (
         drop_measures,
@@ -21,11 +22,9 @@ if TYPE_CHECKING:
         sender_measures,
     )
     from outcast.analysis.run_measures.kinds import Measure
+    from outcast.analysis.selection import Span
     from outcast.analysis.statistics import Interval, central, probability
-    from outcast.analysis.trace import events
-    from outcast.analysis.trace.causes import CAUSES, POLICED, QUEUE_REASONS, TIMERS, losing_ways
-    from outcast.analysis.trace.events import SOCKET, TcpEvents, with_last
-    from outcast.analysis.trace.senders import read_traced
+    from outcast.analysis.store import nullable
     from outcast.records.run_directory import RunDirectory
     from outcast.records.summary import Summary
 else:
@@ -33,15 +32,14 @@ else:
         __name__,
         {
             "outcast.analysis.capture.pcap": "read_capture",
+            "outcast.analysis.machine_code": "I64 U8 U64 Array Scalar compiled",
             "outcast.analysis.run_measures": (
                 "drop_measures intervals kinds measures sender_measures"
             ),
             "outcast.analysis.run_measures.kinds": "Measure",
+            "outcast.analysis.selection": "Span",
             "outcast.analysis.statistics": "Interval central probability",
-            "outcast.analysis.trace": "events",
-            "outcast.analysis.trace.causes": "CAUSES POLICED QUEUE_REASONS TIMERS losing_ways",
-            "outcast.analysis.trace.events": "SOCKET TcpEvents with_last",
-            "outcast.analysis.trace.senders": "read_traced",
+            "outcast.analysis.store": "nullable",
         },
     )
 
@@ -60,10 +58,9 @@ def compute(directory: RunDirectory) -> Analysis:
 
 def write(directory: RunDirectory, analysis: Analysis) -> Summary:
     """Stores the tables and summary.json of a folder that has its manifest, with its `wall_s`."""
+    from outcast import uses
     from outcast.analysis.run_summary import summarize
     from outcast.analysis.run_tables import write_tables
-    from outcast.analysis.trace import senders
-    from outcast.analysis.trace.tables import write_events
     from outcast.records.captures import read_manifest
     from outcast.records.run_directory import write_record
 
@@ -75,8 +72,8 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
         # Their flows are known only now. Readers of the run find them with the others.
         flows = analysis.manifest.flows
         directory.write_manifest(manifest.model_copy(update={"flows": flows}))
-    write_events(directory)
-    senders.write(directory)
+    if directory.trace.is_dir():
+        uses.find(uses.TRACE_TABLES)(directory)
     write_record(directory.summary, summary)
     return summary
 
@@ -84,7 +81,6 @@ def write(directory: RunDirectory, analysis: Analysis) -> Summary:
 def get_ready() -> None:
     """Imports what `compute` and `write` need, which takes longer than a small run's analysis."""
     from outcast.analysis import run_analysis, run_summary, run_tables
-    from outcast.analysis.trace import senders, tables
 
 
 def analyze(directory: RunDirectory) -> Summary:

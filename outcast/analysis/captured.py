@@ -31,11 +31,11 @@ from outcast import __version__
 from outcast.analysis import store
 from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, TCP, UDP, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture, copies_in
-from outcast.analysis.compiled import I64, Array
 from outcast.analysis.join.clocks import steps_back
 from outcast.analysis.join.join import Joined, Verdict, count
 from outcast.analysis.join.packets import grouped
 from outcast.analysis.join.service import Whole
+from outcast.analysis.machine_code import I64, Array
 from outcast.analysis.measure.estimates import Found
 from outcast.analysis.measure.flows import MOUSE_SHARE, mice_warnings
 from outcast.analysis.measure.queue import Queue

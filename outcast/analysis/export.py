@@ -16,7 +16,7 @@ from outcast import __version__, files
 from outcast.analysis.capture.decoder import Decoder
 from outcast.analysis.capture.pcap import of_interface, shared_files
 from outcast.analysis.capture.records import CaptureFile
-from outcast.analysis.compiled import I32, I64, Array, Bool
+from outcast.analysis.machine_code import I32, I64, Array, Bool
 from outcast.analysis.selection import Source
 from outcast.errors import InputError
 from outcast.records import captures

@@ -15,9 +15,9 @@ from controllers import routes
 from controllers.hashing import FiveTuple
 from outcast.analysis.capture.headers import ACK, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture, read_capture, read_captures
-from outcast.analysis.compiled import I32, I64, Array
 from outcast.analysis.join.join import DEFAULT_MAX_SOJOURN_NS, Joined, JoinOptions, join
 from outcast.analysis.join.packets import grouped
+from outcast.analysis.machine_code import I32, I64, Array
 from outcast.analysis.measure.blackout import Chains, flow_chains, port_chains
 from outcast.analysis.measure.queue import Queue, first_bits_ns, of_own, on_wire
 from outcast.analysis.measure.queue_levels import replay_behind

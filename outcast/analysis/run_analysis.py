@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from outcast.analysis.compiled import Array, Bool
+from outcast.analysis.machine_code import Array, Bool
 from outcast.analysis.measure.blackout import flow_chains, port_chains
 from outcast.analysis.measure.estimates import Found
 from outcast.analysis.measure.samples import port_table, socket_table

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
-from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.join.join import Joined
+from outcast.analysis.machine_code import Array, Bool
 from outcast.analysis.measure.blackout import Chains
 from outcast.analysis.measure.queue import Queue
 

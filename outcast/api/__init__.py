@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from outcast.archive.contents import collect, require_unchanged
     from outcast.emulation.commands import python_module
     from outcast.engines.guest import kernels, roots
+    from outcast.plan.addresses import ipv4_of
+    from outcast.plan.links import Direction
     from outcast.plan.model import Plan, Planned
+    from outcast.plan.noise import CARD_ENDS
     from outcast.plan.ports import asked_of_switch, switch_queue
     from outcast.sweep.points import derived_seed
     from outcast.sweep.pool import ask_to_end, end, interrupted_by_signals, started
@@ -29,7 +32,10 @@ else:
             "outcast.archive.contents": "collect require_unchanged",
             "outcast.emulation.commands": "python_module",
             "outcast.engines.guest": "kernels roots",
+            "outcast.plan.addresses": "ipv4_of",
+            "outcast.plan.links": "Direction",
             "outcast.plan.model": "Plan Planned",
+            "outcast.plan.noise": "CARD_ENDS",
             "outcast.plan.ports": "asked_of_switch switch_queue",
             "outcast.sweep.points": "derived_seed",
             "outcast.sweep.pool": "ask_to_end end interrupted_by_signals started",

@@ -11,8 +11,8 @@ import numpy as np
 
 from outcast.analysis.capture.pcap import interfaces_of, shared_files
 from outcast.analysis.capture.records import INTO, OUT_OF
-from outcast.analysis.compiled import I64
 from outcast.analysis.join.join import Joined, Verdict
+from outcast.analysis.machine_code import I64
 from outcast.api import joining, joins
 from outcast.errors import ConfigError, InputError, UntrustedError
 from outcast.records.captures import JoinRequest

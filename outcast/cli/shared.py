@@ -15,8 +15,10 @@ import click
 
 from outcast.cli import terminal
 from outcast.errors import ConfigError, did_you_mean
+from outcast.units import parse_time_ns
 
 if TYPE_CHECKING:
+    from outcast.analysis.selection import Span
     from outcast.plan.model import Planned
 
 Verb = TypeVar("Verb", bound=Callable[..., object])
@@ -235,3 +237,35 @@ def end_as_interrupted() -> None:
     from outcast.sweep.pool import interrupted_by_signals
 
     interrupted_by_signals()
+
+
+MOST_NS = 10**18
+"""30 years. The sum with a time since 1970 still fits into 64 bits."""
+
+
+def span_between(between: tuple[str, str]) -> Span:
+    """The span of the option --between. Raises ConfigError."""
+    from outcast.analysis.selection import Span
+
+    from_ns, to_ns = (instant_ns(text, "--between") for text in between)
+    span = Span(from_ns, to_ns, f"--between {' '.join(between)}")
+    if to_ns < from_ns:
+        raise ConfigError(f"{span.option}: ends before it begins")
+    return span
+
+
+def instant_ns(text: str, option: str) -> int:
+    """Parses a time of the run: seconds, or a number with a unit; negative before the start."""
+    try:
+        time_ns = float(text) * 1e9
+    except ValueError:
+        bare = text.strip()
+        sign = -1 if bare.startswith("-") else 1
+        try:
+            time_ns = sign * parse_time_ns(bare.removeprefix("-"))
+        except ValueError as error:
+            raise ConfigError(f"{option}: {error}, or in seconds, as 0.002") from None
+    # Written with `not` because every comparison with NaN is false.
+    if not abs(time_ns) <= MOST_NS:
+        raise ConfigError(f"{option} {text}: allowed is a time of the run")
+    return round(time_ns)

@@ -4,7 +4,7 @@ Each part of the schema has a file; `reader` reads and writes YAML. Keys are as 
 (`rate: 1gbit`); attributes carry their unit (`rate_bps`).
 """
 
-from outcast.experiment.engine import EngineName, Kernel, Module
+from outcast.experiment.engine import EngineName, Kernel, Module, properties
 from outcast.experiment.events import Event
 from outcast.experiment.limit import Limit
 from outcast.experiment.links import Layers, Link, OwnKeys

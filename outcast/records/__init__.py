@@ -23,7 +23,14 @@ if TYPE_CHECKING:
         read_record,
         write_record,
     )
-    from outcast.records.tables import csv_text, read_table, write_table
+    from outcast.records.tables import (
+        PartsWriter,
+        csv_text,
+        read_table,
+        scan_table,
+        write_table,
+    )
+    from outcast.records.trace import FOLDER, Formats, Traced, table_name
 else:
     __getattr__ = members(
         __name__,
@@ -37,6 +44,7 @@ else:
             "outcast.records.run_directory": (
                 "GuestRecord Manifest RunDirectory read_record write_record"
             ),
-            "outcast.records.tables": "csv_text read_table write_table",
+            "outcast.records.tables": "PartsWriter csv_text read_table scan_table write_table",
+            "outcast.records.trace": "FOLDER Formats Traced table_name",
         },
     )

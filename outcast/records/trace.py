@@ -5,7 +5,7 @@ formats.json        this module's Formats: how the events are laid out, and the 
 events.raw          whole pages of the kernel's ring buffer (trace_pipe_raw), in order
 symbols.txt         the kernel's functions and their addresses, as /proc/kallsyms has them
 traced.json         this module's Traced: which tables there are
-<event>.parquet     a row per event (outcast.records.sender_tables)
+<event>.parquet     a row per event (outcast.uses.why.sender_tables)
 ```
 
 The guest writes the first three. Pages and symbols are removed once there are tables. Nothing here

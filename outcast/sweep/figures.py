@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
-from outcast.analysis.compiled import Array
+from outcast.analysis.machine_code import Array
 from outcast.analysis.statistics import Interval, Kind
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.sweep import dataset, groups

@@ -80,8 +80,7 @@ def _complete(path: Path, again: str) -> list[str]:
     """Adds files that explain a run. Returns the lines to print; `again` is for a failed run."""
     if path.name.endswith(".failed"):
         return [f"the run failed; what it had written: {path}", f"again:   {again}"]
-    from outcast.analysis.trace.events import EVENTS
-    from outcast.api import archives, captures, traces
+    from outcast.api import archives, captures
     from outcast.records.run_directory import RunDirectory
     from outcast.view import figures, report
 
@@ -93,9 +92,8 @@ def _complete(path: Path, again: str) -> list[str]:
         archives.pack(path, archive)
         captures.export(path, packets)
         if properties(RunDirectory(path).read_manifest().engine).own_kernel:
-            run = traces.trace(path, EVENTS, allow_programs=True, progress=False).run
             for ending, place in uses.TEXTS.items():
-                path.with_name(f"{path.name}.{ending}").write_text(uses.find(place)(run))
+                path.with_name(f"{path.name}.{ending}").write_text(uses.find(place)(path))
     except OutcastError as error:
         lines.append(f"not all of it could be written: {error}")
     allow = " --allow-programs" if (path / "programs").exists() else ""

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
     from outcast.uses.whatif.counterfactual import Counterfactual
     from outcast.uses.whatif.decision import fate, whatif_each
+    from outcast.uses.why.recording import KernelTrace, trace
 
-__all__ = ["Counterfactual", "fate", "find", "whatif_each"]
+__all__ = ["Counterfactual", "KernelTrace", "fate", "find", "trace", "whatif_each"]
 
 VERBS = {
+    "trace": "outcast.uses.why.trace:command",
     "reproduce": "outcast.uses.papers.reproduce:command",
     "whatif": "outcast.uses.whatif.whatif:command",
     "fate": "outcast.uses.whatif.fate:command",
@@ -25,8 +27,10 @@ VERBS = {
 """Verbs of the command line."""
 MEMBERS = {
     "Counterfactual": "outcast.uses.whatif.counterfactual:Counterfactual",
+    "KernelTrace": "outcast.uses.why.recording:KernelTrace",
     "Run.whatif": "outcast.uses.whatif.counterfactual:of_run",
     "fate": "outcast.uses.whatif.decision:fate",
+    "trace": "outcast.uses.why.recording:trace",
     "whatif_each": "outcast.uses.whatif.decision:whatif_each",
 }
 """Members of `outcast`."""
@@ -38,7 +42,11 @@ FIGURES = {
 SECTIONS = ("outcast.uses.whatif.section:section",)
 """Sections of a run's report: functions that take a `Run` and return HTML, which may be empty."""
 TEXTS = {"why.txt": "outcast.uses.why.overview:text"}
-"""Texts on a run whose kernel's events were recorded, by the end of the file's name."""
+"""Texts that explain a run of the virtual engine, by the end of the file's name."""
+TRACE_TABLES = "outcast.uses.why.senders:write"
+"""Makes the tables of the folder trace/ of an analysed run that has one."""
+LANES = "outcast.uses.why.lanes:of_run"
+"""Reads the lanes of the report's viewer from trace/: a `Lanes` of `outcast.view`, or None."""
 INDEXES = {
     "*/result.json": "outcast.uses.papers.index:write_again",
     "*/noise/*/result.json": "outcast.uses.papers.index:write_again",

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         shaded,
     )
     from outcast.view.report import page
+    from outcast.view.report.packed import Columns
+    from outcast.view.sender_series import numbers, thin
     from outcast.view.summary_words import main_ratio
     from outcast.view.terminal import forms
 else:
@@ -36,6 +38,8 @@ else:
                 "BLUE GREEN GREY PURPLE VERMILION class_colours run_colours series_colour shaded"
             ),
             "outcast.view.report": "page",
+            "outcast.view.report.packed": "Columns",
+            "outcast.view.sender_series": "numbers thin",
             "outcast.view.summary_words": "main_ratio",
             "outcast.view.terminal": "forms",
         },

@@ -6,7 +6,7 @@ A value holds from its row to the flow's next one, because a sender changes it o
 import numpy as np
 import polars as pl
 
-from outcast.analysis.compiled import Array, Bool
+from outcast.analysis.machine_code import Array, Bool
 from outcast.records.run import Run
 from outcast.records.trace import FOLDER
 

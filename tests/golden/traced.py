@@ -5,8 +5,8 @@ import polars as pl
 
 from outcast.analysis.measure.segments import segments
 from outcast.records.run_directory import RunDirectory
-from outcast.records.sender_tables import write_sender_table
 from outcast.records.trace import FOLDER
+from outcast.uses.why.sender_tables import write_sender_table
 
 ON_THE_WAY_NS = 20_000
 """From a sender to the switch."""

@@ -5,11 +5,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from outcast.analysis.trace import events as of
-from outcast.analysis.trace import senders
-from outcast.analysis.trace.causes import CAUSES
 from outcast.records.run import Run
-from outcast.uses.why import sums
+from outcast.uses.why import recorded_events as of
+from outcast.uses.why import senders, sums
+from outcast.uses.why.causes import CAUSES
 from outcast.uses.why.drops import reason_table
 from tests import guest_runs
 

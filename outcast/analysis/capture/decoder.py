@@ -36,7 +36,7 @@ from outcast.analysis.capture.headers import (
     link_layer,
     mix,
 )
-from outcast.analysis.compiled import I8, I64, U8, Scalar, compiled, load16, load32, load64
+from outcast.analysis.machine_code import I8, I64, U8, Scalar, compiled, load16, load32, load64
 
 _NOT_IP, _CUT, _UNWANTED = 0, 1, 2
 _LOOKED_AT, _LEAST_LOOKED_AT = 40, 8

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from outcast.analysis.compiled import I32, I64, U8, Scalar, compiled
+from outcast.analysis.machine_code import I32, I64, U8, Scalar, compiled
 
 MAX_RECORD_BYTES = 1 << 20
 """A longer record is damage. libpcap's bound for network captures is 256 KiB."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from outcast.analysis.compiled import (
+from outcast.analysis.machine_code import (
     I32,
     I64,
     U8,

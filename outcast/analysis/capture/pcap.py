@@ -15,7 +15,7 @@ from outcast.analysis.capture.decoder import Decoder
 from outcast.analysis.capture.formats import Records
 from outcast.analysis.capture.headers import OPTIONS_CUT, Columns, FlowKey, Others
 from outcast.analysis.capture.records import ENCAPSULATIONS, MIRRORED, CaptureFile, require_file
-from outcast.analysis.compiled import I64, Array, Bool
+from outcast.analysis.machine_code import I64, Array, Bool
 from outcast.errors import InputError, UntrustedError
 
 MOST_EXPECTED = 1 << 26

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from outcast.analysis.capture.pcap import PortCapture, grid_ns
-from outcast.analysis.compiled import Array, Bool
 from outcast.analysis.join.offsets import (
     RIGHT,
     STAMP_NS,
@@ -21,6 +20,7 @@ from outcast.analysis.join.offsets import (
     solve,
 )
 from outcast.analysis.join.packets import Crossing
+from outcast.analysis.machine_code import Array, Bool
 from outcast.errors import UntrustedError
 
 MOST_LATE = 0.01

@@ -29,9 +29,9 @@ import numpy as np
 
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
 from outcast.analysis.join.packets import Observations, grouped, numbered
 from outcast.analysis.join.places import ELSEWHERE, NEARLY_ALL, Conversations, Delays, find
+from outcast.analysis.machine_code import I8, I32, I64, Array, Bool, compiled
 from outcast.errors import InputError, UntrustedError
 
 CAME, LEFT, UNKNOWN, ASIDE = 0, 1, 2, 3

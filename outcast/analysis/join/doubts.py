@@ -16,11 +16,11 @@ import numpy as np
 
 from outcast.analysis.capture.headers import TCP
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.compiled import Bool
 from outcast.analysis.join.clocks import CUT
 from outcast.analysis.join.directions import CAME, LEFT, UNKNOWN, Directions
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
 from outcast.analysis.join.places import ELSEWHERE
+from outcast.analysis.machine_code import Bool
 from outcast.errors import UntrustedError
 
 MOST_SHARE = 0.01

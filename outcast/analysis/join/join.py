@@ -26,7 +26,6 @@ import numpy as np
 
 from outcast.analysis.capture.headers import Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.compiled import I8, I32, I64, Bool, compiled
 from outcast.analysis.join import same_flows, verdicts
 from outcast.analysis.join.clocks import Clocks, estimate
 from outcast.analysis.join.directions import (
@@ -63,6 +62,7 @@ from outcast.analysis.join.verdicts import (
     Verdict,
     count,
 )
+from outcast.analysis.machine_code import I8, I32, I64, Bool, compiled
 from outcast.errors import InputError
 
 __all__ = [

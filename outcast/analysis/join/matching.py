@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from outcast.analysis.capture.headers import FlowKey
-from outcast.analysis.compiled import I8, I32, I64, U64, Bool, Scalar, compiled
 from outcast.analysis.join.packets import Packets
+from outcast.analysis.machine_code import I8, I32, I64, U64, Bool, Scalar, compiled
 
 NEVER = np.iinfo(np.int64).min // 2
 _TELLING, _ALIKE = ("flow", "ip_id", "seq"), ("payload_bytes", "tsval", "tsecr", "flags")

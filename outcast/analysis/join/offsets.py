@@ -19,8 +19,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from outcast.analysis.compiled import I64
 from outcast.analysis.join.packets import Crossing
+from outcast.analysis.machine_code import I64
 
 F64 = npt.NDArray[np.float64]
 

@@ -22,7 +22,19 @@ import numpy as np
 
 from outcast.analysis.capture.headers import HAS_TIMESTAMP, SYN, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.compiled import I8, I32, I64, U8, U16, U32, U64, Array, Bool, Scalar, compiled
+from outcast.analysis.machine_code import (
+    I8,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    Array,
+    Bool,
+    Scalar,
+    compiled,
+)
 
 if TYPE_CHECKING:
     from outcast.analysis.join.offsets import Clock

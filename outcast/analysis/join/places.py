@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from outcast.analysis.compiled import I64
+from outcast.analysis.machine_code import I64
 
 ELSEWHERE = -1
 """Behind a port that was not captured."""

@@ -18,9 +18,9 @@ import numpy as np
 
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, TCP, UDP, Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.compiled import I64, U64, Array, Bool
 from outcast.analysis.join.directions import CAME, LEFT, UNCHANGED, United, is_group
 from outcast.analysis.join.packets import Observations, grouped, number_flows
+from outcast.analysis.machine_code import I64, U64, Array, Bool
 
 SAMPLED = 4_096
 """The number of packets of each flow, its first ones, that are compared."""

@@ -9,10 +9,10 @@ from enum import IntEnum
 import numpy as np
 
 from outcast.analysis.capture.headers import FlowKey
-from outcast.analysis.compiled import I8, I32, I64, U64, Bool, compiled
 from outcast.analysis.join.matching import NEVER, Matched
 from outcast.analysis.join.packets import numbered
 from outcast.analysis.join.places import NEARLY_ALL
+from outcast.analysis.machine_code import I8, I32, I64, U64, Bool, compiled
 
 DEFAULT_MAX_SOJOURN_NS = 1_000_000_000
 

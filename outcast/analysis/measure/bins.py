@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from outcast.analysis.compiled import I32, I64, Array
 from outcast.analysis.join.join import Verdict
 from outcast.analysis.join.packets import Packets
+from outcast.analysis.machine_code import I32, I64, Array
 from outcast.analysis.measure.queue import Event, Queue, on_wire
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
 from outcast.analysis.join.join import Joined
+from outcast.analysis.machine_code import I8, I32, I64, Array, Bool, compiled
 
 if TYPE_CHECKING:
     import polars as pl

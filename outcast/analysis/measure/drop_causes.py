@@ -16,10 +16,10 @@ from enum import Enum
 
 import numpy as np
 
-from outcast.analysis.compiled import I32, I64, Bool
 from outcast.analysis.join.directions import Directions
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
 from outcast.analysis.join.places import ELSEWHERE
+from outcast.analysis.machine_code import I32, I64, Bool
 from outcast.analysis.measure.latency import Busy
 from outcast.analysis.measure.queue import Queue
 from outcast.analysis.measure.queue_levels import capacity

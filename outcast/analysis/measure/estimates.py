@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from outcast.analysis.capture.pcap import PortCapture
-from outcast.analysis.compiled import Bool
 from outcast.analysis.join.clocks import Clocks
 from outcast.analysis.join.directions import LEFT
 from outcast.analysis.join.doubts import MOST_SHARE, away_flows, late_text
 from outcast.analysis.join.join import Joined, Verdict
+from outcast.analysis.machine_code import Bool
 from outcast.analysis.measure.blackout import Chains
 from outcast.analysis.measure.drop_causes import Relation, has_room
 from outcast.analysis.measure.latency import LEAST_BUSY, Latency

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from outcast.analysis.compiled import I64, Array
+from outcast.analysis.machine_code import I64, Array
 from outcast.analysis.measure.bins import FlowBins, flow_bins
 from outcast.analysis.run_analysis import Analysis, Interval, active
 from outcast.records.flows import FlowRecord

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from outcast.analysis.compiled import I64
 from outcast.analysis.join.join import Verdict
+from outcast.analysis.machine_code import I64
 from outcast.analysis.measure.bins import bytes_between
 from outcast.analysis.measure.blackout import length_counts
 from outcast.analysis.measure.kernel_counts import KernelCounts, counted

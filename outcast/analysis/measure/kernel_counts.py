@@ -21,7 +21,6 @@ from outcast.experiment.queues import WITH_CLASSES
 from outcast.records.counters import HostCounters
 from outcast.records.flows import FlowRecord, QueueRecord
 from outcast.records.port_summaries import NoiseSummary
-from outcast.records.sender_tables import while_active
 from outcast.records.summary import LimitSummary, SynchronisationSummary
 from outcast.units import format_rate
 
@@ -273,3 +272,16 @@ def slow_warnings(egress: str, queue: QueueRecord, noises: Mapping[str, NoiseSum
         f"{format_rate(queue.rate_bps)}, because its shaper's timer was late or the processor was "
         "busy; a larger queue.burst lets it catch up"
     ]
+
+
+def while_active(samples: pl.DataFrame, flows: Sequence[FlowRecord]) -> pl.DataFrame:
+    """The samples of each flow from its planned start until its last one with data.
+
+    A socket is there before its flow starts, since it connects early, and may stay after it. Then
+    it shows its last values, which are those of the handshake before the start.
+    """
+    starts_ns = {flow.flow: flow.start_ns for flow in flows}
+    start_ns = pl.col("flow").replace_strict(starts_ns, default=None, return_dtype=pl.Int64)
+    has_data = (pl.col("unacked") > 0) | (pl.col("notsent_bytes").fill_null(0) > 0)
+    last_ns = pl.when(has_data).then("t").max().over("flow")
+    return samples.filter(pl.col("t").is_between(start_ns, last_ns))

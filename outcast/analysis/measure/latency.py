@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outcast.analysis.compiled import I64, Array, Bool
 from outcast.analysis.join.join import Joined
 from outcast.analysis.join.service import NO_FLOW, NO_PORT
+from outcast.analysis.machine_code import I64, Array, Bool
 
 LEAST_EMPTY = 3
 """The fewest packets that show that an output had run empty, because one can come in a pause."""

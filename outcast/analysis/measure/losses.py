@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from controllers import routes
-from outcast.analysis.compiled import Bool
 from outcast.analysis.join.join import Verdict
+from outcast.analysis.machine_code import Bool
 from outcast.analysis.measure.flows import flow_bytes
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis, Interval

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.analysis.join.join import Joined
+from outcast.analysis.machine_code import I32, I64, Array, Bool
 from outcast.analysis.measure.blackout import Chains
 from outcast.analysis.port_analysis import PortAnalysis
 from outcast.analysis.run_analysis import Analysis

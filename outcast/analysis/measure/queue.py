@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from outcast.analysis.compiled import I8, I32, I64, Array, Bool, compiled
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
+from outcast.analysis.machine_code import I8, I32, I64, Array, Bool, compiled
 from outcast.analysis.measure.spreads import Spread, spread_of, weighted_spread
 from outcast.experiment.links import Framing
 

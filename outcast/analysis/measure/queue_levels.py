@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from outcast.analysis.compiled import I32, I64, Array, Bool
 from outcast.analysis.join.join import Joined, Stray, Verdict
 from outcast.analysis.join.service import unseen_at_once
+from outcast.analysis.machine_code import I32, I64, Array, Bool
 from outcast.analysis.measure.queue import (
     NOTHING_CLEARED,
     Cleared,

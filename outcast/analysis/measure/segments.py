@@ -33,10 +33,20 @@ from typing import NamedTuple
 import numpy as np
 
 from outcast.analysis.capture.headers import SYN, TCP, FlowKey
-from outcast.analysis.compiled import I32, I64, U8, U16, U32, Array, Bool, compiled, first_at_least
 from outcast.analysis.join.doubts import MOST_SHARE, Reason, Refusal
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.join.packets import Packets, grouped
+from outcast.analysis.machine_code import (
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    Array,
+    Bool,
+    compiled,
+    first_at_least,
+)
 
 
 @compiled

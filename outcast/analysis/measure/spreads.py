@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from outcast.analysis.compiled import Array
+from outcast.analysis.machine_code import Array
 
 if TYPE_CHECKING:
     from outcast.records.port_summaries import SpreadSummary

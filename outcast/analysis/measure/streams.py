@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from outcast.analysis.capture.headers import FlowKey
-from outcast.analysis.compiled import I64
 from outcast.analysis.join.join import Verdict
+from outcast.analysis.machine_code import I64
 from outcast.analysis.measure.bins import edges_ns, port_series
 from outcast.analysis.measure.spreads import in_ms, jain_index
 from outcast.analysis.port_analysis import PortAnalysis

@@ -40,9 +40,9 @@ from typing import NamedTuple
 import numpy as np
 
 from outcast.analysis.capture.headers import TCP, Columns
-from outcast.analysis.compiled import I8, I64, U32, Array, Bool, compiled
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.join.packets import Packets, grouped
+from outcast.analysis.machine_code import I8, I64, U32, Array, Bool, compiled
 from outcast.analysis.measure.segments import paint, sent_twice, unwrap
 
 LEAST_ACKNOWLEDGED = 3

@@ -14,6 +14,7 @@ import polars as pl
 
 from outcast.analysis import statistics
 from outcast.analysis.measure import spreads
+from outcast.analysis.measure.kernel_counts import while_active
 from outcast.analysis.run_measures import drop_measures, intervals
 from outcast.analysis.run_measures.kinds import (
     MEASURES,
@@ -25,7 +26,6 @@ from outcast.analysis.run_measures.kinds import (
 from outcast.analysis.statistics import Limits
 from outcast.errors import ConfigError
 from outcast.records.run import Run
-from outcast.records.sender_tables import while_active
 from outcast.records.summary import ClassSummary, GroupSummary, Summary, Window
 from outcast.units import parse_size_bytes
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from outcast.analysis import POLICED, QUEUE_REASONS, SOCKET, TcpEvents, losing_ways, with_last
 from outcast.api import asked_of_switch
 from outcast.experiment import Custom
 from outcast.records import LinkRecord, Run
+from outcast.uses.why.causes import POLICED, QUEUE_REASONS, losing_ways
+from outcast.uses.why.recorded_events import SOCKET, TcpEvents, with_last
 
 
 def reason_table(

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
+from pathlib import Path
 
 import polars as pl
 
-from outcast.analysis import CAUSES, TcpEvents, read_traced
 from outcast.errors import ConfigError
 from outcast.records import IN_INTERVAL, FlowRecord, Run
 from outcast.units import counted
 from outcast.uses.why import sums
+from outcast.uses.why.causes import CAUSES
 from outcast.uses.why.drops import Words, chain_table, reason_table
+from outcast.uses.why.recorded_events import EVENTS, TcpEvents
+from outcast.uses.why.recording import trace
+from outcast.uses.why.senders import read_traced
 from outcast.uses.why.waits import wait_table, within
 from outcast.view import forms
 
 
-def text(run: Run) -> str:
-    """The whole table of `overview`."""
+def text(path: Path) -> str:
+    """The whole table of `overview`, of a run that is made again to record its events."""
+    run = trace(path, EVENTS, allow_programs=True, progress=False).run
     return "\n".join(overview(run, "table"))
 
 

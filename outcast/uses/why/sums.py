@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from outcast.analysis import TcpEvents
-from outcast.analysis import events as of
 from outcast.records import Counters
+from outcast.uses.why import recorded_events as of
+from outcast.uses.why.recorded_events import TcpEvents
 
 
 class _Part(NamedTuple):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from outcast.analysis import SOCKET, TIMERS, TcpEvents, with_last
-from outcast.analysis import events as of
+from outcast.uses.why import recorded_events as of
+from outcast.uses.why.causes import TIMERS
+from outcast.uses.why.recorded_events import SOCKET, TcpEvents, with_last
 
 BLACKOUT, TAIL, HOLE = "blackout", "tail loss", "hole"
 

@@ -11,7 +11,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from outcast.analysis.compiled import Array
+from outcast.analysis.machine_code import Array
 from outcast.analysis.measure.blackout import is_dense
 from outcast.records.run import Run
 from outcast.view.figures.parts import (

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from outcast.analysis.compiled import Array
+from outcast.analysis.machine_code import Array
 from outcast.records.run import Run
 from outcast.view.figures.goodput import flow_rates
 from outcast.view.figures.style import heading, name_ticks, new

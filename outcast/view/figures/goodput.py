@@ -14,7 +14,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from outcast.analysis.compiled import Array
+from outcast.analysis.machine_code import Array
 from outcast.quantities import format_ratio
 from outcast.records.run import Run
 from outcast.records.summary import Summary, Window

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from outcast.analysis.compiled import Array
+from outcast.analysis.machine_code import Array
 from outcast.analysis.statistics import Interval
 from outcast.records.flows import BottleneckRecord
 from outcast.records.run import FlowsOfGroup, Run

@@ -13,7 +13,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from outcast.analysis.compiled import I64, Array
+from outcast.analysis.machine_code import I64, Array
 from outcast.analysis.measure.noise import Contests, contests
 from outcast.records.flows import BottleneckRecord, QueueRecord
 from outcast.records.link_rate import steps_of

@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from outcast.analysis.compiled import Array
+from outcast.analysis.machine_code import Array
+from outcast.analysis.measure.kernel_counts import while_active
 from outcast.plan.grouping import controls, title
 from outcast.records.flows import FlowRecord
 from outcast.records.run import Run
-from outcast.records.sender_tables import while_active
 from outcast.view import sender_series
 from outcast.view.figures.parts import Line, draw_lines, shown_groups
 from outcast.view.figures.style import heading, name_ticks, new

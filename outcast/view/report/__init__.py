@@ -13,14 +13,7 @@ from outcast.plan import link_words
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
 from outcast.view.events import moments, trace_sentences
-from outcast.view.report import (
-    captured,
-    measurements,
-    overview,
-    page,
-    senders,
-    timeline,
-)
+from outcast.view.report import captured, measurements, overview, page, timeline
 from outcast.view.report.page import Picture
 from outcast.view.terminal import topology
 
@@ -36,7 +29,7 @@ def write(directory: RunDirectory) -> Path:
 
 
 def make(
-    run: Run, most_packets: int = timeline.MOST_PACKETS, most_points: int = senders.MOST_POINTS
+    run: Run, most_packets: int = timeline.MOST_PACKETS, most_points: int = timeline.MOST_POINTS
 ) -> str:
     packed = timeline.make(run, most_packets, most_points)
     of_origin = (

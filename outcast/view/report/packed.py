@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from outcast.analysis.compiled import Array
+from outcast.analysis.machine_code import Array
 
 Encoding = Literal["plain", "signed", "delta"]
+Columns = dict[str, tuple[Encoding, Array]]
 GREATEST = 1 << 53
 """JavaScript's integers are exact below this."""
 LEVEL = 6

@@ -1,32 +1,46 @@
 """Prepares what the blackout viewer shows: the bottleneck's packets and its chains of drops."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 
+from outcast import uses
 from outcast.analysis import selection
-from outcast.analysis.compiled import Array, Bool
+from outcast.analysis.machine_code import Array, Bool
 from outcast.analysis.measure.segments import segments
 from outcast.analysis.store import NOTES, VERDICTS
 from outcast.experiment.engine import properties
 from outcast.plan.addresses import with_port
 from outcast.plan.grouping import controls, title
 from outcast.records.run import Run
-from outcast.view import palette
+from outcast.view import palette, sender_series
 from outcast.view.events import doubt_bytes, moments
-from outcast.view.report import senders
-from outcast.view.report.packed import pack
+from outcast.view.report.packed import Columns, pack
 from outcast.view.report.page import Table
-from outcast.view.report.senders import Columns, Senders
 
 MOST_PACKETS = 2_000_000
 """The most packets in a page, besides dropped ones. A packet takes 3 to 7 bytes."""
+MOST_POINTS = 400_000
+"""The most points of all flows' series in a page, besides changes of a state or of ssthresh."""
 _OF_QUEUE = ("limit_bytes", "rate_bps")
 NEAR_PACKETS = 64
 """How many packets are kept before and after each dropped one."""
+
+
+class Lanes(Protocol):
+    """The viewer's lanes of the senders, from the kernel's events of a run."""
+
+    def pairs(self) -> tuple[Array, Array]:
+        """The rows in packets.parquet of dropped packets, and of their retransmissions."""
+
+    def packed(
+        self, flows: Sequence[int], place: Array, most: int
+    ) -> tuple[dict[str, Any], dict[str, Columns]]:
+        """A part of the header, and columns; `place` has each packet's row in the page, or -1."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +90,7 @@ def thin(dropped: Array, resent: Array, lane: Array, most: int) -> tuple[Array, 
     return keep, every
 
 
-def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POINTS) -> Timeline:
+def make(run: Run, most: int = MOST_PACKETS, most_points: int = MOST_POINTS) -> Timeline:
     """Packs the packets and chains of an analysed run."""
     packets = run.table("packets", whole=True)
     start_ns = run.manifest.traffic.t_start_ns
@@ -84,8 +98,10 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
     inputs, outputs = _ports(run, packets)
     lane = _codes(packets["ingress"], inputs)
     dropped = (packets["verdict"] == "dropped").to_numpy()
-    of_senders = senders.of_run(run, packets)
-    following, known = _sent_again(packets, outputs, dropped, of_senders)
+    lanes: Lanes | None = None
+    if sender_series.exact(run):
+        lanes = uses.find(uses.LANES)(run, packets)
+    following, known = _sent_again(packets, outputs, dropped, lanes)
     resent = following >= 0
     resent[following[resent]] = True
     keep, every = thin(dropped, resent, lane, most)
@@ -98,7 +114,7 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         columns["row"] = ("delta", rows)
     place = np.where(keep, np.cumsum(keep) - 1, -1)
     numbers = [flow["flow"] for flow in flows]
-    points, sender_columns = senders.packed(of_senders, numbers, place, most_points)
+    points, sender_columns = lanes.packed(numbers, place, most_points) if lanes else (None, {})
     chains, again = _chains(run, inputs, first_ns), _pairs(following, known, place)
     tables, text = pack({"packets": columns, "chains": chains, "again": again, **sender_columns})
     queues = {record.egress: record.queue for record in run.manifest.bottlenecks}
@@ -136,7 +152,7 @@ def make(run: Run, most: int = MOST_PACKETS, most_points: int = senders.MOST_POI
         packets=packets.height,
         kept=int(rows.size),
         every=every,
-        traced=of_senders is not None,
+        traced=lanes is not None,
         points=points["points"] if points else 0,
         points_every=points["every"] if points else 1,
     )
@@ -220,7 +236,7 @@ def _codes(column: pl.Series, names: list[str] | tuple[str, ...]) -> Array:
 
 
 def _sent_again(
-    packets: pl.DataFrame, outputs: list[str], dropped: Array, of_senders: Senders | None
+    packets: pl.DataFrame, outputs: list[str], dropped: Array, lanes: Lanes | None
 ) -> tuple[Array, Bool]:
     """For each packet the row of the next one with its first byte, or -1.
 
@@ -232,8 +248,8 @@ def _sent_again(
     seq, payload, flags, ip_id = (packets[name].to_numpy() for name in fields)
     following = segments(path, seq, payload, flags, dropped, ip_id).following
     known = np.zeros(following.size, np.bool_)
-    if of_senders is not None:
-        earlier, later = senders.pairs(of_senders)
+    if lanes is not None:
+        earlier, later = lanes.pairs()
         following[earlier] = later
         known[earlier] = True
     return following, known

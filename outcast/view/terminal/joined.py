@@ -12,9 +12,9 @@ from rich.table import Table
 from outcast.analysis.capture.headers import TCP, UDP
 from outcast.analysis.capture.pcap import PortCapture, interfaces_of, read_captures
 from outcast.analysis.captured import SeenFlow
-from outcast.analysis.compiled import I64
 from outcast.analysis.join.doubts import PortCounts
 from outcast.analysis.join.join import Joined, Verdict
+from outcast.analysis.machine_code import I64
 from outcast.analysis.measure.blackout import Chains
 from outcast.analysis.measure.estimates import ALL, Found
 from outcast.errors import ConfigError, InputError

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-from outcast.analysis.measure.kernel_counts import grown, synchronisation
+from outcast.analysis.measure.kernel_counts import grown, synchronisation, while_active
 from outcast.analysis.measure.samples import port_table, socket_table
 from outcast.analysis.measure.streams import Stream, stream_summary
 from outcast.analysis.run_analysis import Interval
@@ -23,7 +23,6 @@ from outcast.records.flows import FlowRecord
 from outcast.records.generated import Completed
 from outcast.records.queue_statistics import read_message, statistics
 from outcast.records.samples import Sample, SamplesWriter
-from outcast.records.sender_tables import while_active
 from outcast.sweep import groups
 from tests import records
 

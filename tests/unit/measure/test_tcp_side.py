@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from outcast.analysis.capture.headers import ACK, HAS_TIMESTAMP, SYN
 from outcast.analysis.capture.pcap import read_capture
-from outcast.analysis.compiled import Array
 from outcast.analysis.join.join import JoinOptions
 from outcast.analysis.join.packets import Packets
+from outcast.analysis.machine_code import Array
 from outcast.analysis.measure import tcp
 from outcast.analysis.measure.segments import segments, sent_twice
 from tests.golden.packets import P, joined

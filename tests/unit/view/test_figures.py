@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle, StepPatch
 
 from outcast.analysis import analyze
-from outcast.analysis.compiled import Array
+from outcast.analysis.machine_code import Array
 from outcast.errors import InputError
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory

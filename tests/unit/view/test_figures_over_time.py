@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from outcast.records.run import Run
-from outcast.records.sender_tables import write_sender_table
+from outcast.uses.why.sender_tables import write_sender_table
 from outcast.view import sender_series
 from outcast.view.figures import senders
 from tests.golden.run_directory import analysed_run, with_records

@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from outcast.analysis.trace.events import TcpEvents
+from outcast.uses.why.recorded_events import TcpEvents
 
 _COMMON = {
     "t_ns": pl.Int64,

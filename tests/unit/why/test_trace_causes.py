@@ -5,8 +5,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from outcast.analysis.trace import events as of
-from outcast.analysis.trace.causes import (
+from outcast.records.counters import Counters, HostCounters, LinkRecord, LinkTotals
+from outcast.uses.why import recorded_events as of
+from outcast.uses.why import sums
+from outcast.uses.why.causes import (
     CAUSES,
     drop_table,
     drops_of_packets,
@@ -14,11 +16,9 @@ from outcast.analysis.trace.causes import (
     retransmission_table,
     synack_rows,
 )
-from outcast.analysis.trace.events import TcpEvents
-from outcast.analysis.trace.senders import of_flows, series_table
-from outcast.records.counters import Counters, HostCounters, LinkRecord, LinkTotals
-from outcast.uses.why import sums
 from outcast.uses.why.drops import chain_table, reason_table
+from outcast.uses.why.recorded_events import TcpEvents
+from outcast.uses.why.senders import of_flows, series_table
 from tests import records
 from tests.plans import planned
 from tests.unit.why.tcp_events import Event, tables

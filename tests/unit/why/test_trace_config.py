@@ -9,9 +9,6 @@ import pytest
 import configs
 from benchmarks.seen import after_timeouts
 from outcast import experiment
-from outcast.analysis.trace import events as of
-from outcast.analysis.trace.causes import drops_of_packets, retransmission_table
-from outcast.analysis.trace.events import TcpEvents, read_events
 from outcast.engines.realtime import RealtimeEngine
 from outcast.errors import ConfigError, FeatureMissingError, InputError
 from outcast.plan import stored
@@ -19,6 +16,9 @@ from outcast.plan.make import make_plan
 from outcast.plan.model import Planned
 from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.trace import Formats, Statistics, Traced
+from outcast.uses.why import recorded_events as of
+from outcast.uses.why.causes import drops_of_packets, retransmission_table
+from outcast.uses.why.recorded_events import TcpEvents, read_events
 from outcast.uses.why.waits import wait_table, within
 from tests.golden.run_directory import make_run
 from tests.unit.why.tcp_events import Event, tables

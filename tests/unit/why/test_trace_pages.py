@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from outcast.analysis.trace import pages
-from outcast.analysis.trace.pages import Coded, Events, open_events, read_layout
 from outcast.errors import InputError
 from outcast.records.trace import Formats
+from outcast.uses.why import pages
+from outcast.uses.why.pages import Coded, Events, open_events, read_layout
 from tests.golden import trace_pages
 from tests.golden.trace_pages import (
     Record,

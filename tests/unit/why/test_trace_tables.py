@@ -6,13 +6,13 @@ from ipaddress import IPv4Address
 import polars as pl
 import pytest
 
-from outcast.analysis.trace import tables
 from outcast.errors import InputError, UntrustedError
-from outcast.records import sender_tables
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.tables import read_table
 from outcast.records.trace import Formats
+from outcast.uses.why import event_tables as tables
+from outcast.uses.why import sender_tables
 from tests.golden import trace_pages
 from tests.golden.run_directory import analysed_run
 from tests.golden.trace_pages import Record, content, format_text, text_at
@@ -190,7 +190,7 @@ def test_a_long_table_is_written_in_parts(analysed, monkeypatch):
     record(analysed, [Record(n, dequeue("s1-eth1", row)) for n in range(3000)])
     analysed.trace_symbols.write_text("60000020 t later\n60000008 T kfree\n60000000 T first\n")
     monkeypatch.setattr("outcast.records.tables.PART_ROWS", 100)
-    monkeypatch.setattr("outcast.analysis.trace.pages.BLOCK_BYTES", 4096)
+    monkeypatch.setattr("outcast.uses.why.pages.BLOCK_BYTES", 4096)
     tables.write_events(analysed)
     table = Run(analysed).table("trace/qdisc_dequeue")
     assert table["order"].to_list() == list(range(3000))

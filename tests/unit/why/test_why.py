@@ -4,15 +4,15 @@ import polars as pl
 import pytest
 
 from outcast import __version__
-from outcast.analysis.trace import events as of
-from outcast.analysis.trace.senders import read_traced
 from outcast.records.counters import Counters, HostCounters, LinkTotals
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory, write_record
 from outcast.records.tables import write_table
 from outcast.records.trace import Traced, table_name
 from outcast.uses.why import overview
+from outcast.uses.why import recorded_events as of
 from outcast.uses.why.drops import Dropped, Words
+from outcast.uses.why.senders import read_traced
 from tests import records
 from tests.golden.run_directory import analysed_run, with_records
 from tests.plans import planned

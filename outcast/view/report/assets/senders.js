@@ -18,7 +18,7 @@ const OUTCAST_MARKS = [
   { letter: "P", meaning: "probe" },
   { letter: "R", meaning: "recovery" },
 ];
-// outcast/analysis/trace/causes.py says how each is found.
+// outcast/uses/why/causes.py says how each is found.
 const OUTCAST_CAUSES = {
   rto: ["T", "the retransmission timer fired"],
   syn: ["T", "the timer of the connection's first segment fired"],

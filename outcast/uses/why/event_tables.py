@@ -20,9 +20,20 @@ import numpy as np
 import polars as pl
 
 from outcast import __version__
-from outcast.analysis.compiled import I64, U64, Array, compiled
-from outcast.analysis.store import nullable
-from outcast.analysis.trace.pages import (
+from outcast.analysis import I64, U64, Array, compiled, nullable
+from outcast.api import ipv4_of
+from outcast.errors import InputError, UntrustedError
+from outcast.records import (
+    Formats,
+    Manifest,
+    PartsWriter,
+    RunDirectory,
+    Traced,
+    scan_table,
+    table_name,
+    write_record,
+)
+from outcast.uses.why.pages import (
     Coded,
     Column,
     EventFile,
@@ -31,12 +42,7 @@ from outcast.analysis.trace.pages import (
     Layout,
     open_events,
 )
-from outcast.errors import InputError, UntrustedError
-from outcast.plan import addresses
-from outcast.records.run_directory import Manifest, RunDirectory, write_record
-from outcast.records.sender_tables import COLUMNS, VERSION, column_name
-from outcast.records.tables import PartsWriter, scan_table
-from outcast.records.trace import Formats, Traced, table_name
+from outcast.uses.why.sender_tables import COLUMNS, VERSION, column_name
 
 IDENTITY = ("ip_id", "seq", "payload")
 """The columns in which packets of a flow differ."""
@@ -110,7 +116,7 @@ def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
     """What a run's records say of its interfaces, addresses, flows and packets."""
     plan = directory.read_plan()
     ends_of_flows: list[tuple[Ends, int]] = [
-        ((addresses.ipv4_of(src), sport, addresses.ipv4_of(dst), dport), record.flow)
+        ((ipv4_of(src), sport, ipv4_of(dst), dport), record.flow)
         for record in manifest.flows
         for src, sport, dst, dport in record.connections
     ]
@@ -150,7 +156,7 @@ def read_places(directory: RunDirectory, manifest: Manifest) -> Places:
 def _in_events(name: str) -> pl.Expr:
     """An address as events have it: of IPv6 the last four bytes, which are the host's of IPv4."""
     column = pl.col(name).cast(pl.String)
-    return column.map_elements(addresses.ipv4_of, return_dtype=pl.String).alias(name)
+    return column.map_elements(ipv4_of, return_dtype=pl.String).alias(name)
 
 
 def flows_by_ends(flows: Sequence[tuple[Ends, int]]) -> dict[Ends, int]:
@@ -316,7 +322,7 @@ def none_of(layout: Layout) -> Events:
 
 
 def table(events: Events, places: Places, to_captures_ns: int, t_start_ns: int) -> pl.DataFrame:
-    """Events of one kind as rows; see `outcast.records.sender_tables`."""
+    """Events of one kind as rows; see `outcast.uses.why.sender_tables`."""
     known = {
         field.name: _addresses(column)
         for field in events.layout.fields
@@ -370,7 +376,7 @@ def _known_by(name: str, known: Mapping[str, Texts]) -> Texts:
         texts = known[name]
     return Texts(
         texts.codes,
-        tuple(None if value is None else addresses.ipv4_of(value) for value in texts.values),
+        tuple(None if value is None else ipv4_of(value) for value in texts.values),
     )
 
 

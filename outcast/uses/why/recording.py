@@ -10,14 +10,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+import outcast
 from outcast import files
-from outcast.analysis.trace.events import EVENTS as OF_WHY
-from outcast.api import archives, runs
+from outcast.api import make_again, opened, scratch_folder
 from outcast.errors import ConfigError, UntrustedError
 from outcast.experiment import Trace
-from outcast.records.run_directory import RunDirectory
-from outcast.records.trace import table_name
-from outcast.view.report import NAME as REPORT
+from outcast.records import RunDirectory, table_name
+from outcast.uses.why.recorded_events import EVENTS as OF_WHY
 
 DEFAULT_EVENTS = (*OF_WHY, "tcp:tcp_probe", "qdisc:qdisc_enqueue", "qdisc:qdisc_dequeue")
 """`outcast why` needs these, and those of segments received and of queues."""
@@ -34,7 +33,7 @@ class KernelTrace:
             tables were there already.
     """
 
-    run: runs.Run
+    run: outcast.Run
     events: Mapping[str, int]
     captures: int | None
 
@@ -79,11 +78,11 @@ def trace(
         )
     known = _recorded(RunDirectory(path)) if path.is_dir() else {}
     if directory is None and known and set(names) <= set(known):
-        return KernelTrace(runs.open_run(path), known, None)
+        return KernelTrace(outcast.open_run(path), known, None)
     wanted = (*known, *(event for event in names if event not in known))
-    with archives.opened(path) as earlier, archives.scratch_folder() as scratch:
+    with opened(path) as earlier, scratch_folder() as scratch:
         target = scratch / "again" if directory is None else Path(directory)
-        explanation = archives.make_again(
+        explanation = make_again(
             earlier,
             str(source),
             target,
@@ -100,12 +99,12 @@ def trace(
             )
         if directory is None:
             _put_in_place(RunDirectory(target).trace, RunDirectory(path).trace)
-            if (path / REPORT).exists():
+            if (path / "report.html").exists():
                 # The report has lanes of what the events show.
-                runs.open_run(path).write_report()
+                outcast.open_run(path).write_report()
     where = path if directory is None else target
     recorded = _recorded(RunDirectory(where))
-    return KernelTrace(runs.open_run(where), recorded, explanation.captures)
+    return KernelTrace(outcast.open_run(where), recorded, explanation.captures)
 
 
 def _recorded(directory: RunDirectory) -> dict[str, int]:

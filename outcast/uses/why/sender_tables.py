@@ -1,19 +1,18 @@
 """Tables of the folder trace/: of the kernel's events, and of senders and drops worked out of them.
 
-`outcast.analysis.trace` makes them. Times count from the traffic's start. A table of events is
+`senders` and `event_tables` make them. Times count from the traffic's start. A table of events is
 `trace/<event>.parquet`. It has COLUMNS first, then the event's own fields under the kernel's names.
 A field whose name is one of COLUMNS gets a `_` at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
 
-from outcast.records.flows import FlowRecord
-from outcast.records.tables import write_table
+from outcast.records import write_table
 
 VERSION = 1
 """Rises when a column gets another meaning; an event's file has it as `outcast.trace`."""
@@ -82,7 +81,7 @@ RETRANSMISSIONS = {
 
 - `seq`, `end_seq`: its first byte, and the first byte after it, as in the TCP header.
 - `segments`: 1; 0 if the attempt gave up before it was sent, so that RetransSegs does not count it.
-- `cause`: one of `outcast.analysis.trace.causes.CAUSES`.
+- `cause`: one of `outcast.uses.why.causes.CAUSES`.
 - `counter`: the kernel's counter of this cause (nstat's name without TcpExt), null if it has none.
 - `t_drop_ns`, `drop_packet`: when the copy sent before was dropped, and its row in packets.parquet;
   null if it was not dropped where the run sees it.
@@ -140,16 +139,3 @@ def write_sender_table(folder: Path, name: str, frame: pl.DataFrame) -> None:
 def column_name(field: str) -> str:
     """The column of a field of an event."""
     return f"{field}_" if field in COLUMNS else field
-
-
-def while_active(samples: pl.DataFrame, flows: Sequence[FlowRecord]) -> pl.DataFrame:
-    """The samples of each flow from its planned start until its last one with data.
-
-    A socket is there before its flow starts, since it connects early, and may stay after it. Then
-    it shows its last values, which are those of the handshake before the start.
-    """
-    starts_ns = {flow.flow: flow.start_ns for flow in flows}
-    start_ns = pl.col("flow").replace_strict(starts_ns, default=None, return_dtype=pl.Int64)
-    has_data = (pl.col("unacked") > 0) | (pl.col("notsent_bytes").fill_null(0) > 0)
-    last_ns = pl.when(has_data).then("t").max().over("flow")
-    return samples.filter(pl.col("t").is_between(start_ns, last_ns))

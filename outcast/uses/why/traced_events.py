@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from outcast.analysis.trace.events import Wanted, own_fields, require_some, rows
-from outcast.records.run import Run
-from outcast.view.terminal import forms
+from outcast.records import Run
+from outcast.uses.why.recorded_events import Wanted, own_fields, require_some, rows
+from outcast.view import forms
 
 _COLUMNS = ("t_ns", "event", "host", "port", "flow", "packet")
 

@@ -4,27 +4,27 @@ from pathlib import Path
 
 import click
 
-from outcast.cli import selecting, shared, terminal
+from outcast import cli
 
 
-@shared.verb(
+@cli.verb(
     "trace",
     "outcast trace results/fig3c",
     "outcast trace results/fig3c --flow 0 --between 120ms 121ms",
     "outcast trace results/fig3c --events tcp:tcp_probe",
 )
 @click.argument("source", type=click.Path(path_type=Path), metavar="DIR|FILE")
-@shared.option(
+@cli.option(
     "--events NAME,...",
     "Which events to record, as tcp:tcp_probe [default: those of TCP and of queues].",
 )
-@shared.option("--flow NUMBER", "List only the events of this flow.", type=int)
-@shared.option(
+@cli.option("--flow NUMBER", "List only the events of this flow.", type=int)
+@cli.option(
     "--between FROM TO", "List only the events between these times, as 10ms 12.5ms.", nargs=2
 )
-@shared.form
-@shared.allow_programs
-@shared.output("DIR", "Keep the run that is made again in this folder, which an archive needs.")
+@cli.form
+@cli.allow_programs
+@cli.output("DIR", "Keep the run that is made again in this folder, which an archive needs.")
 def command(
     source: Path,
     events: str | None,
@@ -40,22 +40,21 @@ def command(
     and there are no tables. A run that recorded the events already is not made again. Tables are in
     DIR/trace. With --flow, --between or --format events are listed too.
     """
-    from outcast.analysis.trace.events import Wanted, require_flow
-    from outcast.api import traces
-    from outcast.records.run import Run
-    from outcast.view.terminal import traced_events
+    from outcast.records import Run
+    from outcast.uses.why import recording, traced_events
+    from outcast.uses.why.recorded_events import Wanted, require_flow
 
-    shared.end_as_interrupted()
-    span = None if between is None else selecting.span_between(between)
+    cli.end_as_interrupted()
+    span = None if between is None else cli.span_between(between)
     names = None if events is None else tuple(name.strip() for name in events.split(","))
     if source.is_dir():
         require_flow(Run(source), flow)
-    outcome = traces.trace(source, names, output, allow_programs=allow_programs, progress=True)
+    outcome = recording.trace(source, names, output, allow_programs=allow_programs, progress=True)
     if outcome.captures is not None:
-        shared.note(f"the same run: {outcome.captures} captures are equal to the byte")
+        cli.note(f"the same run: {outcome.captures} captures are equal to the byte")
     wanted = Wanted(names, flow, span)
     if flow is not None or span is not None or form != "table":
-        terminal.echo_lines(traced_events.lines(outcome.run, wanted, form))
+        cli.echo_lines(traced_events.lines(outcome.run, wanted, form))
     else:
         for event, rows in outcome.events.items():
-            terminal.echo_path(outcome.table_file(event), f": {rows} events")
+            cli.echo_path(outcome.table_file(event), f": {rows} events")

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from outcast.analysis.trace import events as of
-from outcast.analysis.trace.causes import (
+from outcast.api import ipv4_of
+from outcast.records import RunDirectory, read_table
+from outcast.uses.why import recorded_events as of
+from outcast.uses.why.causes import (
     drop_table,
     drops_of_packets,
     retransmission_table,
     synack_rows,
 )
-from outcast.analysis.trace.events import SOCKET, TcpEvents, read_events, recorded, with_last
-from outcast.plan.addresses import ipv4_of
-from outcast.records.run_directory import RunDirectory
-from outcast.records.sender_tables import write_sender_table
-from outcast.records.tables import read_table
+from outcast.uses.why.event_tables import write_events
+from outcast.uses.why.recorded_events import SOCKET, TcpEvents, read_events, recorded, with_last
+from outcast.uses.why.sender_tables import write_sender_table
 
 
 @dataclass(frozen=True)
@@ -53,20 +53,20 @@ def read_traced(directory: RunDirectory) -> Traced:
     return Traced(every, senders, drops, again)
 
 
-def write(directory: RunDirectory) -> bool:
-    """Writes tcp.parquet, retransmissions.parquet and drops.parquet to a run's folder trace/.
+def write(directory: RunDirectory) -> None:
+    """Makes all tables of a run's folder trace/, where packets.parquet is there.
 
-    Returns whether the run recorded the events for that. Raises InputError as `read_traced`.
+    tcp, retransmissions and drops need OF_SENDERS. Raises as `write_events` and `read_traced`.
     """
+    write_events(directory)
     if not recorded(directory):
-        return False
+        return
     traced = read_traced(directory)
     ports = {record.flow: record.sport for record in directory.read_manifest().flows}
     series = of_flows(series_table(traced.senders), ports)
     tables = {"tcp": series, "retransmissions": traced.again, "drops": traced.drops}
     for name, table in tables.items():
         write_sender_table(directory.trace, name, table)
-    return True
 
 
 def in_flight() -> pl.Expr:

@@ -13,14 +13,11 @@ from typing import Any
 
 import polars as pl
 
-from outcast.analysis.selection import Span
+from outcast.analysis import Span
 from outcast.errors import ConfigError, InputError
-from outcast.experiment.engine import properties
-from outcast.records.run import Run
-from outcast.records.run_directory import Manifest, RunDirectory
-from outcast.records.sender_tables import COLUMNS, STATES
-from outcast.records.tables import read_table
-from outcast.records.trace import table_name
+from outcast.experiment import properties
+from outcast.records import Manifest, Run, RunDirectory, read_table, table_name
+from outcast.uses.why.sender_tables import COLUMNS, STATES
 
 _OF_SENDERS = (
     *("retransmit_skb", "mark_lost", "cong_state_set", "timer", "timeout", "loss_probe", "undo"),

@@ -18,12 +18,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from outcast.analysis.trace import events as of
-from outcast.analysis.trace.events import SOCKET, TcpEvents, named, with_last
-from outcast.plan.links import Direction
-from outcast.plan.model import Plan
-from outcast.plan.noise import CARD_ENDS
-from outcast.records.sender_tables import DROPS
+from outcast.api import CARD_ENDS, Direction, Plan
+from outcast.uses.why import recorded_events as of
+from outcast.uses.why.recorded_events import SOCKET, TcpEvents, named, with_last
+from outcast.uses.why.sender_tables import DROPS
 
 _ALSO: dict[str, type[pl.DataType]] = {"sport": pl.UInt16, "payload": pl.UInt32, "order": pl.Int64}
 QUEUE_REASONS = (

@@ -45,9 +45,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from outcast.analysis.compiled import I64, U8, Array, Scalar, compiled
+from outcast.analysis import I64, U8, Array, Scalar, compiled
 from outcast.errors import InputError
-from outcast.records.trace import Formats
+from outcast.records import Formats
 
 Kind = Literal["number", "numbers", "text", "bytes"]
 

@@ -10,17 +10,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from outcast.analysis.compiled import Array
-from outcast.records import sender_tables
-from outcast.records.run import Run
-from outcast.records.trace import FOLDER
-from outcast.view.report.packed import Encoding
-from outcast.view.sender_series import numbers, thin
-
-MOST_POINTS = 400_000
-"""The most points of all flows' series in a page, besides changes of a state or of ssthresh."""
-
-Columns = dict[str, tuple[Encoding, Array]]
+from outcast.analysis import Array
+from outcast.records import FOLDER, Run
+from outcast.uses.why import sender_tables
+from outcast.view import Columns, numbers, thin
 
 
 @dataclass(frozen=True)
@@ -37,6 +30,68 @@ class Senders:
     series: pl.DataFrame
     retransmissions: pl.DataFrame
     drops: pl.DataFrame
+
+    def pairs(self) -> tuple[Array, Array]:
+        """The rows in packets.parquet of dropped packets, and of their retransmissions."""
+        known = self.retransmissions.filter(
+            pl.col("drop_packet").is_not_null(), pl.col("packet") >= 0
+        )
+        return known["drop_packet"].to_numpy().astype(np.int64), known["packet"].to_numpy()
+
+    def packed(
+        self, flows: Sequence[int], place: Array, most: int
+    ) -> tuple[dict[str, Any], dict[str, Columns]]:
+        """A part of the header, and columns; `place` has each packet's row in the page, or -1."""
+        keep, every = thin(self.series, most)
+        series = self.series.filter(keep)
+        texts = _Texts()
+        number = {flow: at for at, flow in enumerate(flows)}
+
+        def of_flow(frame: pl.DataFrame) -> Array:
+            return frame["flow"].replace_strict(number, return_dtype=pl.Int64).to_numpy()
+
+        def in_page(rows: pl.Series) -> Array:
+            values = rows.cast(pl.Int64).fill_null(-1).to_numpy()
+            return np.where(values >= 0, place[values], -1) + 1
+
+        sent, lost = self.retransmissions, self.drops
+        fired = sent.select(pl.when(pl.col("timer").is_not_null()).then("rto_ns"))
+        columns: dict[str, Columns] = {
+            "series": {
+                "flow": ("delta", of_flow(series)),
+                "t_ns": ("delta", series["t_ns"].to_numpy()),
+                **{
+                    name: ("delta", numbers(series[name]))
+                    for name in ("cwnd", "ssthresh", "in_flight", "srtt_us", "rto_us")
+                },
+                "state": ("plain", texts.codes(series["state"])),
+            },
+            "resent": {
+                "t_ns": ("delta", sent["t_ns"].to_numpy()),
+                "flow": ("plain", of_flow(sent)),
+                "packet": ("plain", in_page(sent["packet"])),
+                "drop": ("plain", in_page(sent["drop_packet"])),
+                "cause": ("plain", texts.codes(sent["cause"])),
+                "lost": ("plain", _before(sent, "t_drop_ns")),
+                "waited": ("plain", _before(sent, "t_detect_ns")),
+                "before": ("plain", texts.codes(sent["state_before"])),
+                "after": ("plain", texts.codes(sent["state_after"])),
+                "detected_by": ("plain", texts.codes(sent["detected_by"])),
+                "rto_ns": ("plain", numbers(fired["rto_ns"]) + 1),
+                "undone": ("plain", sent["undone"].fill_null(False).cast(pl.Int64).to_numpy()),
+            },
+            "lost": {
+                "t_ns": ("delta", lost["t_ns"].to_numpy()),
+                "flow": ("plain", of_flow(lost)),
+                "packet": ("plain", in_page(lost["packet"])),
+                **{
+                    name: ("plain", texts.codes(lost[name]))
+                    for name in ("host", "port", "reason", "where", "qdisc")
+                },
+            },
+        }
+        points = {"points": self.series.height, "every": every, "texts": texts.listed}
+        return points, columns
 
 
 def of_run(run: Run, packets: pl.DataFrame) -> Senders | None:
@@ -91,72 +146,6 @@ def _at_the_queue(drops: pl.DataFrame, packets: pl.DataFrame, start_ns: int) -> 
         came.drop("verdict"), on="packet", how="left", maintain_order="left"
     )
     return known.with_columns(t_ns=pl.coalesce("came_ns", "t_ns")).drop("came_ns")
-
-
-def pairs(senders: Senders) -> tuple[Array, Array]:
-    """The rows in packets.parquet of dropped packets, and of their retransmissions."""
-    known = senders.retransmissions.filter(
-        pl.col("drop_packet").is_not_null(), pl.col("packet") >= 0
-    )
-    return known["drop_packet"].to_numpy().astype(np.int64), known["packet"].to_numpy()
-
-
-def packed(
-    senders: Senders | None, flows: Sequence[int], place: Array, most: int
-) -> tuple[dict[str, Any] | None, dict[str, Columns]]:
-    """A part of the header, and columns; `place` has each packet's row in the page, or -1."""
-    if senders is None:
-        return None, {}
-    keep, every = thin(senders.series, most)
-    series = senders.series.filter(keep)
-    texts = _Texts()
-    number = {flow: at for at, flow in enumerate(flows)}
-
-    def of_flow(frame: pl.DataFrame) -> Array:
-        return frame["flow"].replace_strict(number, return_dtype=pl.Int64).to_numpy()
-
-    def in_page(rows: pl.Series) -> Array:
-        values = rows.cast(pl.Int64).fill_null(-1).to_numpy()
-        return np.where(values >= 0, place[values], -1) + 1
-
-    sent, lost = senders.retransmissions, senders.drops
-    fired = sent.select(pl.when(pl.col("timer").is_not_null()).then("rto_ns"))
-    columns: dict[str, Columns] = {
-        "series": {
-            "flow": ("delta", of_flow(series)),
-            "t_ns": ("delta", series["t_ns"].to_numpy()),
-            **{
-                name: ("delta", numbers(series[name]))
-                for name in ("cwnd", "ssthresh", "in_flight", "srtt_us", "rto_us")
-            },
-            "state": ("plain", texts.codes(series["state"])),
-        },
-        "resent": {
-            "t_ns": ("delta", sent["t_ns"].to_numpy()),
-            "flow": ("plain", of_flow(sent)),
-            "packet": ("plain", in_page(sent["packet"])),
-            "drop": ("plain", in_page(sent["drop_packet"])),
-            "cause": ("plain", texts.codes(sent["cause"])),
-            "lost": ("plain", _before(sent, "t_drop_ns")),
-            "waited": ("plain", _before(sent, "t_detect_ns")),
-            "before": ("plain", texts.codes(sent["state_before"])),
-            "after": ("plain", texts.codes(sent["state_after"])),
-            "detected_by": ("plain", texts.codes(sent["detected_by"])),
-            "rto_ns": ("plain", numbers(fired["rto_ns"]) + 1),
-            "undone": ("plain", sent["undone"].fill_null(False).cast(pl.Int64).to_numpy()),
-        },
-        "lost": {
-            "t_ns": ("delta", lost["t_ns"].to_numpy()),
-            "flow": ("plain", of_flow(lost)),
-            "packet": ("plain", in_page(lost["packet"])),
-            **{
-                name: ("plain", texts.codes(lost[name]))
-                for name in ("host", "port", "reason", "where", "qdisc")
-            },
-        },
-    }
-    points = {"points": senders.series.height, "every": every, "texts": texts.listed}
-    return points, columns
 
 
 def _before(sent: pl.DataFrame, column: str) -> Array:
