@@ -204,8 +204,8 @@ def remarks_on_intervals(frame: pl.DataFrame) -> list[str]:
                 f"numbers are of {named} of each run; those of losses, programs and workloads are "
                 "of all of it"
             )
-    if "stationary" in frame.columns:
-        stationary, known = _stationary(frame)
+    stationary, known = _stationary(frame)
+    if known:
         lines.append(f"stationary: {stationary} of {known} known runs (docs/steady-state.md)")
     return lines
 

@@ -10,16 +10,15 @@ from typing import Any
 
 from rich.console import Group as Blocks
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from outcast import quantities, units
-from outcast.analysis.statistics import Interval
 from outcast.experiment import Experiment
 from outcast.records.tables import csv_text
 from outcast.sweep.dataset import is_compared
 from outcast.sweep.groups import Group
 from outcast.sweep.points import as_text
+from outcast.view.terminal import forms
 
 
 @dataclass(frozen=True)
@@ -88,22 +87,20 @@ def table(groups: Sequence[Group], center: str, labels: Labels) -> RenderableTyp
     """
     parts: list[RenderableType] = []
     for value in groups[0].cells if groups else ():
-        table_of_values = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-        table_of_values.title = Text(heading(value), style="bold")
-        for key in _keys(groups):
-            name = labels.key(key)
-            table_of_values.add_column(name if name == key else f"{name}\n{key}", overflow="fold")
         tested = any(group.tested for group in groups)
-        for column in ("runs", *(["stationary"] if tested else []), center, "95 % interval"):
-            table_of_values.add_column(column, justify="right", no_wrap=True)
+        names = [(labels.key(key), key) for key in _keys(groups)]
+        heads = [name if name == key else f"{name}\n{key}" for name, key in names]
+        numbers = ("runs", *(["stationary"] if tested else []), center, "95 % interval")
+        made = forms.table(*heads, *numbers, left=heads, style="bold")
+        made.title, made.title_justify = Text(heading(value), style="bold"), "left"
         for group in groups:
-            table_of_values.add_row(
+            made.add_row(
                 *map(value_text, group.at.values()),
                 str(group.cells[value].n),
                 *([stationary(group)] if tested else []),
                 *interval_texts(value, group),
             )
-        parts += [table_of_values, ""]
+        parts += [made, ""]
     return Blocks(*parts)
 
 
@@ -124,19 +121,21 @@ def as_csv(groups: Sequence[Group]) -> str:
 
 def as_json(groups: Sequence[Group]) -> str:
     """The same as `as_csv`, as a list of objects."""
-    return json.dumps(
-        [
-            {
-                "at": group.at,
-                "runs": group.runs,
-                "stationary": group.stationary,
-                "tested": group.tested,
-                "values": {name: _tree(interval) for name, interval in group.cells.items()},
-            }
-            for group in groups
-        ],
-        indent=1,
-    )
+    keys = ("runs", "center", "low", "high")
+    trees = [
+        {
+            "at": group.at,
+            "runs": group.runs,
+            "stationary": group.stationary,
+            "tested": group.tested,
+            "values": {
+                name: dict(zip(keys, (each.n, each.value, each.low, each.high), strict=True))
+                for name, each in group.cells.items()
+            },
+        }
+        for group in groups
+    ]
+    return json.dumps(trees, indent=1)
 
 
 def scale(name: str) -> tuple[float, str]:
@@ -169,11 +168,6 @@ def heading(name: str) -> str:
 
 def _keys(groups: Sequence[Group]) -> list[str]:
     return list(groups[0].at) if groups else []
-
-
-def _tree(interval: Interval) -> dict[str, Any]:
-    bounds = {"low": interval.low, "high": interval.high}
-    return {"runs": interval.n, "center": interval.value, **bounds}
 
 
 def stationary(group: Group) -> str:
