@@ -3,20 +3,12 @@
 Joined captures have most measures of a run. Hop counts, congestion controls, queues' settings and
 kernels' counts are unknown. So are timeouts, which depend on the senders' least RTO.
 
-A capture alone sees a flow at one point, between the sender's part of the path and the receiver's:
-
-- *Sent again*: segments whose data had all passed here before. They, or their acknowledgements,
-  were lost beyond this point, or the sender's timer was too short.
-- *Late*: segments with new data below the highest that had passed. Their first copies were lost
-  before this point, or packets were reordered there.
-- *Round trip beyond*: from here to the receiver and back: the time from a segment to the first
-  acknowledgement of all of it (Karn's rule; `tcp.round_trips`). It includes delayed
-  acknowledgements.
-- *Round trip before*: from here to the sender and back: the time from the first packet with a TCP
-  time stamp to the first that echoes it (RFC 7323; Nichols, pping). It includes the sender's wait
-  before it sent, so it is an upper bound.
-
-Not seen: losses that were not sent again, and the queue in which a packet waited.
+A capture alone sees a flow at one point; docs/own-captures.md says what that shows. A segment is
+*sent again* if its data had all passed before, and *late* if it has new data below the highest that
+had passed. The round trip *beyond* goes from here to the receiver and back: from a segment to the
+first acknowledgement of all of it (Karn's rule). The round trip *before* goes to the sender and
+back: from the first packet with a TCP time stamp to the first that echoes it (RFC 7323; Nichols,
+pping). It has the sender's wait in it, so it is an upper bound.
 """
 
 from __future__ import annotations
@@ -292,9 +284,7 @@ class SeenFlow:
 
 def seen_flows(capture: PortCapture) -> tuple[list[SeenFlow], list[str]]:
     """The flows of a capture, those with most payload first, and remarks. Copies count once."""
-    remarks = []
-    columns = _by_stamps(capture.columns)
-    flows = _all_seen(columns, capture)
+    remarks, columns = [], _by_stamps(capture.columns)
     if steps := steps_back(capture):
         remarks.append(
             f"{capture.path}: its time stamps go back {steps:,} times, so the clock may have "
@@ -304,10 +294,11 @@ def seen_flows(capture: PortCapture) -> tuple[list[SeenFlow], list[str]]:
     if copies.any():
         remarks.append(
             f"{capture.path}: {int(copies.sum()):,} packets are there twice, as in a mirror of "
-            "both directions of a port or of several ports. Each counts once, when it was first "
-            "seen"
+            "both directions of a port or of several ports. Each counts once"
         )
-        flows = _all_seen(Columns.of(column[~copies] for column in columns), capture)
+        columns = Columns.of(column[~copies] for column in columns)
+    rows_of = {capture.flows[number]: rows for number, rows in grouped(columns.flow).items()}
+    flows = [_seen(columns, key, rows, rows_of.get(key.reversed)) for key, rows in rows_of.items()]
     return sorted(flows, key=lambda flow: (-flow.payload_bytes, flow.first_ns, flow.key)), remarks
 
 
@@ -316,12 +307,6 @@ def _by_stamps(columns: Columns) -> Columns:
     if (np.diff(order) < 0).any():
         return Columns.of(column[order] for column in columns)
     return columns
-
-
-def _all_seen(columns: Columns, capture: PortCapture) -> list[SeenFlow]:
-    """The flows of packets, which are in the order of time."""
-    rows_of = {capture.flows[number]: rows for number, rows in grouped(columns.flow).items()}
-    return [_seen(columns, key, rows, rows_of.get(key.reversed)) for key, rows in rows_of.items()]
 
 
 def _seen(columns: Columns, key: FlowKey, rows: Array, back: Array | None) -> SeenFlow:

@@ -17,6 +17,7 @@ from outcast.analysis.capture.decoder import Decoder
 from outcast.analysis.capture.pcap import of_interface, shared_files
 from outcast.analysis.capture.records import CaptureFile
 from outcast.analysis.machine_code import I32, I64, Array, Bool
+from outcast.analysis.measure.blackout import is_blackout
 from outcast.analysis.selection import Source
 from outcast.errors import InputError
 from outcast.records import captures
@@ -209,7 +210,7 @@ def with_drops(source: Source, rows: pl.DataFrame) -> pl.DataFrame:
             "packet",
             pl.col("drops").cast(pl.Int64).alias("chain_drops"),
             pl.when(pl.col("chain").is_not_null()).then(nth).alias("drop"),
-            pl.when(pl.col("others_through") > 0).then("chain").cast(pl.Int64).alias("blackout"),
+            pl.when(is_blackout()).then("chain").cast(pl.Int64).alias("blackout"),
         )
     )
     return rows.join(dropped, on="packet", how="left", maintain_order="left")

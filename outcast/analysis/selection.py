@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from outcast.analysis.capture.headers import SYN
+from outcast.analysis.measure.blackout import is_blackout
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.records.run import IN_INTERVAL, Run
 from outcast.records.tables import refusing, scan_table
@@ -95,7 +96,7 @@ def blackouts(run: Run, whole: bool = False) -> pl.DataFrame:
     return (
         run.table("blackouts", whole=True)
         .with_row_index("blackout")
-        .filter(pl.col("others_through") > 0, pl.col(IN_INTERVAL) | whole)
+        .filter(is_blackout(), pl.col(IN_INTERVAL) | whole)
         .sort("t_start", maintain_order=True)
     )
 

@@ -16,7 +16,7 @@ from outcast.analysis.capture.pcap import PortCapture, interfaces_of
 from outcast.analysis.capture.records import INTO, OUT_OF, shown_name
 from outcast.errors import ConfigError, InputError, did_you_mean
 from outcast.records.captures import CapturedFile, CapturedPort, JoinRequest
-from outcast.units import MOST_SPAN_NS, parse_time_ns
+from outcast.units import MOST_SPAN_NS, parse_rate_bps, parse_size_bytes, parse_time_ns
 
 Paths = Mapping[str, str | os.PathLike[str]]
 """The capture of each port by its name."""
@@ -56,17 +56,34 @@ def files_of(request: JoinRequest) -> list[tuple[str, Path]]:
     return list(dict.fromkeys((each.port, Path(each.file.path)) for each in request.captures))
 
 
-def longest_ns(max_sojourn: str) -> int:
-    time_ns = parsed("max-sojourn", max_sojourn, parse_time_ns)
+def requested(
+    captures: list[CapturedPort],
+    destinations: Collection[str],
+    max_sojourn: str,
+    rate: str | None = None,
+    limit: str | None = None,
+    *,
+    routed: bool,
+    one_clock: bool,
+) -> JoinRequest:
+    longest_ns = _parsed("max-sojourn", max_sojourn, parse_time_ns) or 0
     # Within 0 ns every packet would count as dropped. The join adds this to a packet's time.
-    if time_ns is None or not 0 < time_ns <= MOST_SPAN_NS:
+    if not 0 < longest_ns <= MOST_SPAN_NS:
         raise ConfigError(
             f"--max-sojourn: {max_sojourn}; allowed is 1ns to {MOST_SPAN_NS // 10**9}s"
         )
-    return time_ns
+    return JoinRequest(
+        captures=captures,
+        destinations=sorted({_address(text) for text in destinations}),
+        routed=routed,
+        one_clock=one_clock,
+        max_sojourn_ns=longest_ns,
+        rate_bps=_parsed("rate", rate, parse_rate_bps),
+        limit_bytes=_parsed("limit", limit, parse_size_bytes),
+    )
 
 
-def parsed(option: str, text: str | None, parse: Callable[[object], int]) -> int | None:
+def _parsed(option: str, text: str | None, parse: Callable[[object], int]) -> int | None:
     try:
         return None if text is None else parse(text)
     except ValueError as error:
@@ -125,12 +142,8 @@ def require_different(captures: Sequence[PortCapture]) -> None:
             )
 
 
-def addresses(texts: Collection[str]) -> list[str]:
-    """Addresses in the form that captures have them, sorted, each once."""
-    return sorted({_address(text) for text in texts})
-
-
 def _address(text: str) -> str:
+    """An address in the form that captures have it."""
     family = socket.AF_INET6 if ":" in text else socket.AF_INET
     try:
         return socket.inet_ntop(family, socket.inet_pton(family, text))

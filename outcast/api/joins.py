@@ -1,4 +1,4 @@
-"""Any captures of a switch's ports, joined."""
+"""Any captures of a switch's ports, or of the points of a path, joined."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, Columns
-from outcast.analysis.capture.pcap import grid_ns, read_captures, remove_few, shared_files
-from outcast.analysis.capture.records import OUT_OF
+from outcast.analysis.capture.pcap import (
+    grid_ns,
+    interfaces_of,
+    read_captures,
+    remove_few,
+    shared_files,
+)
+from outcast.analysis.capture.records import INTO, OUT_OF
 from outcast.analysis.join import same_flows
 from outcast.analysis.join.doubts import (
     MOST_SHARE,
@@ -22,41 +29,13 @@ from outcast.analysis.join.doubts import (
     doubts,
     port_counts,
 )
-from outcast.analysis.join.join import JoinOptions, join
+from outcast.analysis.join.join import JoinOptions, Verdict, join
 from outcast.analysis.join.packets import sample
-from outcast.analysis.measure import blackout, queue
-from outcast.analysis.measure.drop_causes import (
-    DropRange,
-    Relation,
-    drop_ranges,
-    explained_drops,
-    random_losses,
-    relations,
-)
-from outcast.analysis.measure.estimates import (
-    FINE_NS,
-    Doubtful,
-    Found,
-    alike_remarks,
-    copy_remarks,
-    estimate,
-    late_remarks,
-    latency_remarks,
-    left_out,
-    level,
-    level_remarks,
-    lost_on_several,
-    marked_remarks,
-    pause_remarks,
-    rate_remarks,
-    require_possible,
-    service_remarks,
-)
-from outcast.analysis.measure.latency import latency
-from outcast.analysis.measure.queue import sojourn_spread
-from outcast.analysis.measure.queue_levels import Capacity
+from outcast.analysis.machine_code import I64
+from outcast.analysis.measure.blackout import port_chains
+from outcast.analysis.measure.drop_causes import DropRange
+from outcast.analysis.measure.estimates import Found, estimated, left_out
 from outcast.analysis.measure.segments import (
-    Silence,
     repairs,
     silence_remarks,
     silences,
@@ -65,14 +44,12 @@ from outcast.analysis.measure.segments import (
 from outcast.api import joining
 from outcast.errors import ConfigError, InputError, UntrustedError, did_you_mean
 from outcast.records.captures import ClockEstimate, JoinRequest
-from outcast.units import parse_rate_bps, parse_size_bytes
 
 if TYPE_CHECKING:
     import polars as pl
 
     from outcast.analysis.capture.pcap import PortCapture
     from outcast.analysis.join.join import Joined
-    from outcast.analysis.measure.segments import Repairs
     from outcast.api.runs import Run
 
 
@@ -199,14 +176,9 @@ def join_captures(
         UntrustedError: more than 1 % of the packets cannot be explained, as where a capture is
             missing, cut or of another time. Its `ports` has the numbers of each port.
     """
-    request = JoinRequest(
-        max_sojourn_ns=joining.longest_ns(max_sojourn),
-        rate_bps=joining.parsed("rate", rate, parse_rate_bps),
-        limit_bytes=joining.parsed("limit", limit, parse_size_bytes),
-        captures=joining.captures_of(inputs or {}, outputs or {}, ports or {}, file),
-        destinations=joining.addresses(destinations),
-        routed=routed,
-        one_clock=one_clock,
+    captures = joining.captures_of(inputs or {}, outputs or {}, ports or {}, file)
+    request = joining.requested(
+        captures, destinations, max_sojourn, rate, limit, routed=routed, one_clock=one_clock
     )
     return join_files(request, shared_files(joining.files_of(request)))
 
@@ -259,100 +231,29 @@ def join_files(request: JoinRequest, shared: Collection[Path], *, common: bool =
         cut_off = dict.fromkeys(capture.remarks[0] for capture in read if capture.cut_short)
         raise RefusedJoin(refusal, [*port_counts(joined, read)], [*cut_off])
     first += [
-        f"{name}: its packets left by several interfaces, and Linux cooked v1 does not say by "
-        "which. So no rate and limit are estimated, and queues count as one. "
-        "`tcpdump -y LINUX_SLL2` tells them apart"
+        f"{name}: its packets left by several interfaces that Linux cooked v1 does not name, so "
+        "queues count as one, without rate and limit; capture by `tcpdump -y LINUX_SLL2`"
         for name in mixed
     ]
-    last = [*silence_remarks(joined, repaired, silent), *left_out(joined, read)]
-    return _measured(request, joined, repaired, units, mixed, silent, (first, last))
-
-
-def _measured(
-    request: JoinRequest,
-    joined: Joined,
-    repaired: Repairs,
-    units_ns: Mapping[str, int],
-    mixed: Collection[str],
-    silent: Sequence[Silence],
-    remarks: tuple[Sequence[str], Sequence[str]],
-) -> Join:
-    """Measures the queues and the chains of drops.
-
-    `units_ns` has the unit of each port's stamps. Outputs in `mixed` have packets that left by
-    several interfaces. The remarks begin and end with `remarks`, which are about the captures.
-    """
-    coarsest = max(units_ns, key=lambda port: units_ns[port])
-    unit_ns = units_ns[coarsest]
-    full = joined.all_left
-    least = latency(full, unit_ns - 1)
-    of_all = queue.replay(full, least.delay_ns(full))
-    replayed = queue.of_own(joined, of_all)
+    found = estimated(joined, request, units, mixed, repaired, silent)
     clocks = joined.sources.clocks
-    explained = explained_drops(joined, replayed, least.busy)
-    ranges = drop_ranges(joined, repaired, replayed, explained)
-    for silence in silent:
-        explained[silence.rows] = True
-    of_all_explained = np.zeros(len(full.arrivals), np.bool_)
-    of_all_explained[slice(None) if joined.whole is None else joined.whole.own] = explained
-    doubtful = Doubtful.of(unit_ns, coarsest, clocks, least)
-    related = relations(joined, replayed, explained)
-    alike = dict(alike_remarks(joined))
-    at_random = {
-        output: loss
-        for output, loss in random_losses(joined, repaired, replayed, related, explained).items()
-        # Otherwise the content that a packet found is unknown.
-        if joined.outputs[output] not in alike
-        and (
-            unit_ns <= FINE_NS
-            or ((waits := sojourn_spread(joined, output)) and waits.p50 > 2 * unit_ns)
-        )
-    }
-    levels: dict[int, Capacity] = {}
-    lossy = {joined.outputs[output] for output in at_random}
-    for output, name in enumerate(joined.outputs):
-        # Of interfaces that are mixed, several queues count as one.
-        if name in mixed or name in alike or not joined.shows_service(output):
-            related[output] = Relation.EMPTY
-        elif joined.shows_content(output) and output not in at_random:
-            found = level(full, of_all, output, doubtful, least, of_all_explained)
-            levels |= {output: found} if found is not None else {}
-    passed = level_remarks(joined, replayed, levels, explained)
-    limits = {output: found for output, found in levels.items() if output not in passed}
-    estimates = tuple(
-        estimate(joined, output, doubtful, least, relation, limits.get(output))
-        for output, relation in enumerate(related)
-    )
-    require_possible(joined, estimates, request)
-    first, last = remarks
+    last = *silence_remarks(joined, repaired, silent), *left_out(joined, read)
     return Join(
         joined=joined,
-        queue=replayed,
-        chains=blackout.port_chains(joined),
+        queue=found.queue,
+        chains=port_chains(joined),
         remarks=(
             *first,
             *joined.clocks,
             *joined.sources.notes,
             *(clocks.remarks if clocks else ()),
-            *service_remarks(joined),
-            *copy_remarks(joined, unit_ns),
-            *doubtful.remarks(joined, request),
-            *late_remarks(joined, request.max_sojourn_ns),
-            *latency_remarks(full, least, request, doubtful, one_clock=clocks is None),
-            *pause_remarks(full, least, doubtful, silent),
-            *rate_remarks(full, least, doubtful),
-            *alike.values(),
-            *at_random.values(),
-            *passed.values(),
-            *lost_on_several(joined),
-            *marked_remarks(joined),
+            *found.remarks,
             *last,
-            *(part.sentence for part in ranges if part.egress not in lossy),
         ),
         clocks=_clocks(joined),
-        estimates=estimates,
+        estimates=found.estimates,
         request=request,
-        drop_ranges=tuple(ranges),
+        drop_ranges=found.drop_ranges,
     )
 
 
@@ -397,3 +298,111 @@ def _clocks(joined: Joined) -> tuple[ClockEstimate, ...]:
         )
         for port, clock in zip(joined.sources.ports, clocks.clocks if clocks else (), strict=False)
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """The fate of packets between two points of a path, in one direction.
+
+    Attributes:
+        begins, ends: the names of the two points.
+        packets: those that passed the first point and are for hosts beyond the second one.
+        lost: those that never passed the second point.
+        unknown: those that were under way when a capture began or ended.
+        delays_ns: the time between the points of each packet that passed both.
+    """
+
+    begins: str
+    ends: str
+    packets: int
+    lost: int
+    unknown: int
+    delays_ns: I64
+
+
+def join_chain(
+    captures: Mapping[str, Path],
+    destinations: Collection[str] = (),
+    one_clock: bool = False,
+    max_sojourn: str = "1s",
+) -> tuple[list[Segment], list[str]]:
+    """Joins captures of the points of a path, as end host, routers and end host.
+
+    Each two neighbours are joined like the two ports of a switch, and so are both ends. Between
+    the points there may be routers, because the TTL may change. Only flows that both points saw
+    count, so that other traffic may join and leave on the way.
+
+    Args:
+        captures: the capture of each point by its name, in the order of the way. Points of one
+            file are interfaces of it, as in `join_captures`. A file of several interfaces is not
+            one point, because it has packets before and behind a queue.
+        destinations: as in `join_captures`.
+        one_clock: as in `join_captures`.
+        max_sojourn: as in `join_captures`, for each segment and for the whole way.
+
+    Returns the segments of both directions, each in the order of the way with the whole way at
+    the end, and remarks.
+
+    Raises:
+        ConfigError: there are fewer than two points, or an argument is refused.
+        InputError, UntrustedError: as `join_captures`; the text begins with the segment.
+    """
+    points = [(joining.port_name(name), path) for name, path in captures.items()]
+    if len(points) < 2:
+        raise ConfigError(f"--chain: {len(points)} capture; allowed are two or more, in order")
+    shared = shared_files(points)
+    for name, path in points:
+        if path not in shared:
+            _require_one_interface(name, path)
+    pairs = list(pairwise(points))
+    whole = [(points[0], points[-1])] if len(points) > 2 else []
+    there: list[Segment] = []
+    back: list[list[Segment]] = []
+    remarks: list[str] = []
+    for first, second in [*pairs, *whole]:
+        where = f"{first[0]} to {second[0]}"
+        request = joining.requested(
+            joining.captures_of({}, {}, dict((first, second))),
+            destinations,
+            max_sojourn,
+            routed=True,
+            one_clock=one_clock or first[1] == second[1],
+        )
+        try:
+            found = join_files(request, shared, common=True)
+        except (InputError, UntrustedError) as error:
+            text = str(error)
+            if text.startswith("no packets"):
+                text = "no packet of a host was seen at both points"
+            raise type(error)(f"{where}: {text}") from None
+        # The segments' remarks include those of the whole way.
+        if len(back) < len(pairs):
+            remarks += [f"{where}: {text}" for text in found.remarks]
+        there += _segment(found.joined, first[0], second[0])
+        back.append(_segment(found.joined, second[0], first[0]))
+    for parts in (*reversed(back[: len(pairs)]), *back[len(pairs) :]):
+        there += parts
+    return there, list(dict.fromkeys(remarks))
+
+
+def _require_one_interface(name: str, path: Path) -> None:
+    names = list(interfaces_of(path))
+    if len(names) < 2:
+        return
+    each = " ".join(f"{interface}={path.name}" for interface in names[:4])
+    allowed = f"so it is several points. Give those on the way, in its order: {each}"
+    if {INTO, OUT_OF} & set(names):
+        allowed = "which it does not name. Capture by `tcpdump -y LINUX_SLL2 -i any`"
+    raise ConfigError(f"--chain {name}={path}: has packets of {len(names)} interfaces, {allowed}")
+
+
+def _segment(joined: Joined, begins: str, ends: str) -> list[Segment]:
+    """The packets that came in at a point; an empty list if there are none."""
+    rows = np.flatnonzero(joined.arrivals.port == joined.inputs.index(begins))
+    verdict = joined.verdict[rows]
+    through = rows[verdict == Verdict.FORWARDED]
+    delays_ns = (
+        joined.departures.stamp_ns[joined.left_as[through]] - joined.arrivals.stamp_ns[through]
+    )
+    lost, unknown = (int((verdict == one).sum()) for one in (Verdict.DROPPED, Verdict.UNKNOWN))
+    return [Segment(begins, ends, rows.size, lost, unknown, delays_ns)] if rows.size else []

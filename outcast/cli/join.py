@@ -189,7 +189,7 @@ def _sides(
 
 def _chain(points: dict[str, Path], **how: Any) -> None:
     """Prints a row for each segment and direction; times in milliseconds."""
-    from outcast.api.chains import join_chain
+    from outcast.api.joins import join_chain
     from outcast.view.terminal import forms, joined
 
     segments, remarks = join_chain(points, **how)

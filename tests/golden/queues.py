@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from outcast.analysis.join.clocks import MOST_DRIFT, STAMP_NS
 from outcast.analysis.join.join import DEFAULT_MAX_SOJOURN_NS, Verdict
-from outcast.analysis.join.offsets import MOST_DRIFT, STAMP_NS
 from outcast.api.joins import Join, join_captures
 from outcast.errors import UntrustedError
 from tests.golden.packets import P, capture

@@ -115,10 +115,8 @@ def doubts(
     left = joined.counts.left
     clocks, waits_ns = joined.sources.clocks, joined.sources.impossible_ns
     if clocks is not None and clocks.contradiction is not None:
-        found = clocks.contradiction
-        ports = " and ".join(captures[index].port for index in (found.first, found.second))
-        before_ms = found.by_ns / 1e6
-        yield Reason.CLOCKS, f"{ports}: packets would leave {before_ms:.3f} ms before they came in"
+        ports = " and ".join(captures[index].port for index in clocks.contradiction)
+        yield Reason.CLOCKS, f"{ports}: packets would leave before they came in"
     if _is_much(int((waits_ns > 0).sum()), left):
         yield Reason.CLOCKS, late_text(joined, max_sojourn_ns)
     if 2 * (backwards := int((waits_ns < 0).sum())) > left:

@@ -27,7 +27,7 @@ import numpy as np
 from outcast.analysis.capture.headers import Columns, FlowKey
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.join import same_flows, verdicts
-from outcast.analysis.join.clocks import Clocks, estimate
+from outcast.analysis.join.clocks import RIGHT, Clock, Clocks, estimate
 from outcast.analysis.join.directions import (
     ASIDE,
     CAME,
@@ -41,7 +41,6 @@ from outcast.analysis.join.directions import (
     taking_part,
 )
 from outcast.analysis.join.matching import Limits, Matched, match, match_changed
-from outcast.analysis.join.offsets import RIGHT, Clock
 from outcast.analysis.join.packets import (
     PARTS,
     Crossing,

@@ -37,7 +37,7 @@ from outcast.analysis.machine_code import (
 )
 
 if TYPE_CHECKING:
-    from outcast.analysis.join.offsets import Clock
+    from outcast.analysis.join.clocks import Clock
 
 
 Name = TypeVar("Name", bound=Hashable)

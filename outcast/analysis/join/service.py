@@ -16,9 +16,9 @@ import numpy as np
 from outcast.analysis.capture.headers import INBOUND, OUTBOUND, FlowKey, Others
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.join import verdicts
+from outcast.analysis.join.clocks import Clock
 from outcast.analysis.join.directions import CAME, LEFT, Directions
 from outcast.analysis.join.matching import NEVER, Limits, match
-from outcast.analysis.join.offsets import Clock
 from outcast.analysis.join.packets import Packets
 from outcast.analysis.join.verdicts import Stray, Verdict
 from outcast.analysis.machine_code import I32, I64, U64, Array, Bool

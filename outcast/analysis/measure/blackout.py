@@ -25,6 +25,13 @@ DENSE_PACKETS = 4
 """A blackout is dense if its drops are on average at most this many packet times apart."""
 
 
+def is_blackout() -> pl.Expr:
+    """For rows of blackouts.parquet, whether packets of other ports got through meanwhile."""
+    import polars as pl
+
+    return pl.col("others_through") > 0
+
+
 def is_dense(packet_ns: int) -> pl.Expr:
     """For rows of blackouts.parquet, whether the drops are at most DENSE_PACKETS apart on average.
 
@@ -62,6 +69,10 @@ class Chains:
 
     def __len__(self) -> int:
         return self.drops.size
+
+    @property
+    def is_blackout(self) -> Bool:
+        return self.others_through > 0
 
     def only(self, mine: Bool) -> Chains:
         return Chains(*(getattr(self, field.name)[mine] for field in fields(self)))

@@ -1,9 +1,5 @@
 """Drops that no full queue explains, and how many there are where captures lack packets.
 
-A queue drops what finds it full. A policer, a filter (ACL), a firewall or a bad cable drops
-whatever the queue holds, and an AQM drops before it is full. Captures that lack packets look alike,
-but nobody sends that data again.
-
 Captures that lack much are refused (`join/doubts.py`). Where one lacks less, what left without
 having come in, and what seems dropped without a reason, show how much.
 """
@@ -12,21 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
 from outcast.analysis.join.directions import Directions
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
 from outcast.analysis.join.places import ELSEWHERE
-from outcast.analysis.machine_code import I32, I64, Bool
+from outcast.analysis.machine_code import I64, Bool
 from outcast.analysis.measure.latency import Busy
 from outcast.analysis.measure.queue import Queue
-from outcast.analysis.measure.queue_levels import capacity
 from outcast.analysis.measure.segments import Repairs
-
-LEAST = 8
-"""The fewest drops that show a cause."""
 
 
 def has_room(joined: Joined, queue: Queue, spare: int = 0) -> Bool:
@@ -46,74 +37,6 @@ def has_room(joined: Joined, queue: Queue, spare: int = 0) -> Bool:
     return np.asarray((queue.found_packets == 0) | (is_lower & (queue.found_packets > 0)), np.bool_)
 
 
-LEAST_SHARE = 0.5
-"""This share of an output's drops has to have found its queue empty."""
-LEAST_EVEN = 100
-"""The fewest drops whose spread over the queue's contents is judged."""
-SAMPLED = 10_000
-UNEVEN = 0.2
-"""Senders react to drops, so these may differ by this share too. A full queue drops four times as
-many of the packets that find most."""
-SIGMAS = 3.0
-"""The most standard deviations by which an even spread differs from what is expected."""
-
-
-NO_QUEUE = "a policer, a filter, a bad cable, an AQM or a queue that drops at its head"
-"""What drops packets whatever they found in the queue."""
-LEAST_LEVEL = 0.95
-"""A level that explains this share of drops and passes is that of a queue that is often full."""
-
-
-class Relation(Enum):
-    FULL = "full"
-    """They found it fuller than others did, or they are too few."""
-    EMPTY = "empty"
-    """Most found it empty."""
-    NONE = "none"
-    """They found as much as all others."""
-    UNKNOWN = "unknown"
-    """Nothing shows what they found."""
-
-
-def random_losses(
-    joined: Joined, repaired: Repairs, queue: Queue, related: Sequence[Relation], explained: Bool
-) -> dict[int, str]:
-    """For each output whose drops have no relation to its queue, a line with the evidence.
-
-    Drops that are `explained` do not count, here and in `relations`.
-    """
-    lines = {}
-    for output, name in enumerate(joined.outputs):
-        mine, empty = _dropped_at(joined, queue, output, explained)
-        count, at_empty = int(mine.sum()), int(empty.sum())
-        which = "other packets" if (explained & (joined.egress == output)).any() else "packets"
-        is_idle = related[output] is Relation.EMPTY
-        if related[output] in (Relation.FULL, Relation.UNKNOWN) or at_empty < LEAST * is_idle:
-            continue
-        # Nobody sends an acknowledgement again, so only data can prove that packets were lost.
-        of_data = (empty if is_idle else mine) & (joined.arrivals.payload_bytes > 0)
-        again = int((of_data & repaired.is_proven).sum())
-        if again < max(LEAST, LEAST_SHARE * int(of_data.sum())):
-            continue
-        of_inputs = (
-            np.bincount(joined.arrivals.port[rows], minlength=len(joined.inputs)).tolist()
-            for rows in (mine, joined.egress == output)
-        )
-        inputs = [
-            f"{ingress} {lost:,} of {came:,}"
-            for ingress, lost, came in zip(joined.inputs, *of_inputs, strict=True)
-            if lost
-        ]
-        seen = f"the {count:,} {which} that were dropped found the queue as full as others did"
-        if is_idle:
-            seen = f"{at_empty:,} of the {count:,} {which} that were dropped found an empty queue"
-        lines[output] = (
-            f"{name}: {seen}, and the data of {again:,} of them were sent again. So no full queue "
-            f"dropped what came, but {NO_QUEUE} ({', '.join(inputs)}). No limit is estimated"
-        )
-    return lines
-
-
 def explained_drops(joined: Joined, queue: Queue, busy: Sequence[Busy]) -> Bool:
     """The arrivals that were lost while their output stood still, though its queue had space."""
     explained = np.zeros(len(joined.arrivals), np.bool_)
@@ -125,48 +48,6 @@ def explained_drops(joined: Joined, queue: Queue, busy: Sequence[Busy]) -> Bool:
             here = lost & (joined.egress == output)
             explained |= here & (since_ns >= 0) & (since_ns < pause.time_ns)
     return explained
-
-
-def relations(joined: Joined, queue: Queue, explained: Bool) -> list[Relation]:
-    return [_relation(joined, queue, output, explained) for output in range(len(joined.outputs))]
-
-
-def _relation(joined: Joined, queue: Queue, output: int, explained: Bool) -> Relation:
-    mine, empty = _dropped_at(joined, queue, output, explained)
-    count = int(mine.sum())
-    if not joined.shows_content(output):
-        return Relation.UNKNOWN
-    if count and int(empty.sum()) >= LEAST_SHARE * count:
-        return Relation.EMPTY
-    if count >= LEAST_EVEN and _is_even(
-        queue.found_bytes[joined.egress == output], queue.found_bytes[mine]
-    ):
-        level = capacity(joined, queue, output, explained)
-        if level is None or level.confidence < LEAST_LEVEL:
-            return Relation.NONE
-    return Relation.FULL
-
-
-def _is_even(found: I32, dropped: I32) -> bool:
-    """Whether drops are as frequent among packets that found little as among those that found much.
-
-    The contents that packets found are cut into quarters. By chance each quarter has a binomial
-    number of the drops.
-    """
-    edges = np.quantile(found[:: 1 + found.size // SAMPLED], (0.25, 0.5, 0.75))
-    shares = np.bincount(np.searchsorted(edges, found), minlength=4) / found.size
-    drops = np.bincount(np.searchsorted(edges, dropped), minlength=4)
-    expected = dropped.size * shares
-    most = np.maximum(SIGMAS * (expected * (1 - shares)) ** 0.5, UNEVEN * expected)
-    # Bursts that begin at an empty queue lose their first packets more often, so only many drops
-    # of those that found much show a full queue.
-    return bool((drops - expected <= most)[2:].all())
-
-
-def _dropped_at(joined: Joined, queue: Queue, output: int, explained: Bool) -> tuple[Bool, Bool]:
-    """The arrivals that an output dropped, and those of them that found its queue empty."""
-    mine: Bool = (joined.verdict == Verdict.DROPPED) & (joined.egress == output) & ~explained
-    return mine, mine & (queue.found_packets == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +117,7 @@ def drop_ranges(
             whys = {
                 f"{ingress}'s capture lacks {lacks_of_input[row]:,} packets or more": lacks,
                 f"{name}'s capture lacks {lacks_of_output:,} or more": lacks_of_output,
-                f"{found_empty:,} found an empty queue and were not sent again": found_empty,
+                f"{found_empty:,} found an empty queue and were not sent again (UDP never is)": found_empty,
             }
             text = (
                 f"{ingress}: {counted:,} packets to {name} seem dropped, truly between {least:,} "

@@ -190,7 +190,7 @@ def phases(
     """
     arrivals = joined.arrivals
     blackouts = np.flatnonzero(
-        (chains.others_through > 0) & (chains.drops >= LEAST_DROPS) & (chains.egress == egress)
+        chains.is_blackout & (chains.drops >= LEAST_DROPS) & (chains.egress == egress)
     )
     begin, end = chains.t_start_ns[blackouts], chains.t_end_ns[blackouts]
     left_ns = joined.departures.stamp_ns[joined.departures.port == egress]

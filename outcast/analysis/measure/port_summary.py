@@ -173,7 +173,7 @@ def port_drops(analysis: Analysis) -> dict[str, PortDrops]:
                 dropped=int((mine & (joined.verdict == Verdict.DROPPED)).sum()),
                 longest_chain=int(lengths.max(initial=0)),
                 chains=length_counts(lengths),
-                blackouts=int((chains.others_through[of_port] > 0).sum()),
+                blackouts=int(chains.is_blackout[of_port].sum()),
                 hops=sorted(hops[name]),
             )
     return drops

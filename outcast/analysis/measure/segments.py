@@ -437,14 +437,11 @@ def silences(joined: Joined) -> Iterator[Silence]:
 
 def silence_remarks(joined: Joined, repaired: Repairs, found: Collection[Silence]) -> Iterator[str]:
     for silence in found:
-        alone, again = (
-            int(mask[silence.rows].sum()) for mask in (repaired.is_alone, repaired.is_proven)
-        )
+        again = int(repaired.is_proven[silence.rows].sum())
         yield (
             f"{joined.outputs[silence.output]}: its capture has {silence.words(joined)}, though "
-            f"{silence.rows.size:,} packets for it came in and never left: {again:,} were dropped, "
-            f"because their data were sent again; {alone:,} never were, so the capture may lack "
-            f"them; of {silence.rows.size - again - alone:,} nothing is known"
+            f"{silence.rows.size:,} packets for it came in and never left; the data of {again:,} "
+            "were sent again, so these were dropped, and the capture may lack the others"
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from outcast.analysis.measure.blackout import chains, chains_by_lot, is_dense
+from outcast.analysis.measure.blackout import chains, chains_by_lot, is_blackout, is_dense
 from outcast.analysis.run_measures.kinds import NOT_NEGATIVE, SHARE, Measure, measure
 from outcast.records.run import Run
 
@@ -139,7 +139,7 @@ def dense_blackouts(run: Run) -> pl.DataFrame:
     """
     return (
         run.table("blackouts")
-        .filter(pl.col("others_through") > 0, is_dense(run.frame_ns))
+        .filter(is_blackout(), is_dense(run.frame_ns))
         .with_columns(pl.col("ingress").cast(pl.String))
         .sort("drops", "t_start", descending=[True, False])
     )

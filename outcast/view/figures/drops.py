@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from outcast.analysis.machine_code import Array
-from outcast.analysis.measure.blackout import is_dense
+from outcast.analysis.measure.blackout import is_blackout, is_dense
 from outcast.records.run import Run
 from outcast.view.figures.parts import (
     Bars,
@@ -199,7 +199,7 @@ def _first_blackout(
     """The first of a port's blackouts by these columns; True sorts in descending order."""
     rows = (
         run.scan("blackouts")
-        .filter(pl.col("ingress") == port, pl.col("others_through") > 0, chosen)
+        .filter(pl.col("ingress") == port, is_blackout(), chosen)
         .with_columns(lasts=pl.col("t_end") - pl.col("t_start"), dense=is_dense(run.frame_ns))
         .sort([*order], descending=[*order.values()])
         .head(1)

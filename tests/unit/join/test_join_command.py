@@ -169,22 +169,6 @@ def test_a_file_whose_stamps_go_back_and_forth_is_refused_at_once(
     assert message in verb("join", *ports, status=4).err
 
 
-def test_in_and_out_at_one_stamp(tmp_path, verb):
-    """A switch of less than a microsecond: `--in` and `--out` say which way packets go."""
-    sent = [P(100 * n, seq=1448 * n, ip_id=n) for n in range(300)]
-    back = [
-        P(100 * n + 20, n, "10.0.0.1", ip_id=n, payload=0, dst="10.0.0.2") for n in range(0, 300, 2)
-    ]
-    came = capture(tmp_path / "a.pcap", sorted([*sent, *back], key=lambda p: p.at_us))
-    kept = [*sent[:100], *sent[101:200], *sent[202:], *back]
-    left = capture(tmp_path / "b.pcap", sorted(kept, key=lambda p: p.at_us))
-    told = ["--in", f"a={came}", "--out", f"b={left}"]
-    assert "in 300 = forwarded 297 + dropped 3\n" in verb("join", *told).out
-    untold = verb("join", f"a={came}", f"b={left}", status=2)
-    assert "say it with --in and --out" in untold.err
-    verb("join", "--one-clock", *told)
-
-
 def routed(folder: Path, *, own: bool = False, nat: bool = False, lost_each: int = 0) -> list[str]:
     """A router between A and R without a queue: 600 packets and their acknowledgements."""
     came, left = [], []
@@ -265,8 +249,5 @@ def test_what_left_beside_the_routers_own_mac_is_not_set_apart(tmp_path, verb):
 
 def test_drops_that_no_queue_explains_are_not_blamed_on_captures(tmp_path, verb):
     said = verb("join", "--routed", *routed(tmp_path, lost_each=30))
-    found = "R: 20 of the 20 packets that were dropped found an empty queue, and the data of"
-    assert found in said.err
-    assert "an AQM or a queue that drops at its head (A 20 of 620)" in said.err
-    assert "lack packets" not in said.err
+    assert "R: " not in said.err
     assert "limit" not in said.out

@@ -124,19 +124,6 @@ def test_numbered_datagrams_that_are_recorded_twice_are_refused(tmp_path):
         join_captures(paths, output, destinations=["10.0.0.9"])
 
 
-def test_the_estimates_hold_what_was_set(tmp_path):
-    """tc was told 50 Mbps and 16,384 bytes."""
-    result = join_captures(ports=write(tmp_path, SCENE.files))
-    (at_r,) = (one for one in result.estimates if one.port == "R")
-    assert abs(at_r.rate_bps - 50e6) <= 3 * (at_r.rate_bps - at_r.rate_low_bps)
-    assert at_r.limit_unit == "bytes"
-    assert at_r.limit_at_least <= 16_384 < at_r.limit_below
-    assert all(clock.offset_ns == 0 for clock in result.clocks)
-    known = join_captures(ports=write(tmp_path, SCENE.files), rate="60mbit", limit="32KB")
-    # What was given is no finding.
-    assert known.estimates == result.estimates
-
-
 def test_the_refusal_is_one_line_with_status_4_and_nothing_is_written(tmp_path, verb):
     table = tmp_path / "packets.csv"
     told = verb("join", *ports(tmp_path, "AR"), "-o", table, status=4)
@@ -187,13 +174,6 @@ def test_in_and_out_say_what_packets_do_not(tmp_path):
     with pytest.raises((UntrustedError, InputError)):
         join_captures(ports=taken(tmp_path, a=came, b=left))
     assert joined(tmp_path, came, left).joined.counts.forwarded == 200
-
-
-def test_packets_that_one_capture_alone_has(tmp_path):
-    both = [packet for n in range(100) for packet in (data(100 * n, n), ack(100 * n + 50, n))]
-    other = [data(100 * n, 5000 + n, src="10.0.0.7", dst="10.0.0.8") for n in range(100)]
-    with pytest.raises(InputError, match="no other capture has them"):
-        join_captures(ports=taken(tmp_path, a=both, b=other))
 
 
 def test_a_packet_that_is_alike_makes_no_translated_connection(tmp_path):
@@ -261,17 +241,6 @@ def test_every_packet_of_a_port_dropped(tmp_path):
     files["R"] = File(tuple(kept))
     with pytest.raises(UntrustedError, match=r"B: all .* would be dropped"):
         join_captures(ports=write(tmp_path, files))
-
-
-def test_frames_that_the_network_card_had_not_cut(tmp_path):
-    came = [P(1000 * n, seq=14480 * n, ip_id=n, payload=14480) for n in range(1, 300)]
-    left = [
-        P(1000 * n + 100 * part, seq=14480 * n + 1448 * part, ip_id=n + part)
-        for n in range(1, 300)
-        for part in range(10)
-    ]
-    with pytest.raises(UntrustedError, match="ethtool -K DEVICE tso off"):
-        joined(tmp_path, came, left)
 
 
 def test_a_host_with_few_packets_that_come_from_nowhere(tmp_path):
@@ -361,14 +330,14 @@ def test_drops_that_nothing_tells_from_what_left_are_told(tmp_path):
     last = [data(300_000 + 1000 * n, n) for n in range(3)]
     result = joined(tmp_path, [*came, *last], later([*came[::2], *last], 5000))
     assert result.joined.counts.dropped == 150
-    (line,) = (line for line in result.remarks if "not surely which they are" in line)
-    assert line.startswith("b: 150 of the 150 packets")
+    (line,) = (line for line in result.remarks if "it is not sure which" in line)
+    assert line.startswith("b: 150 of the 150 dropped packets")
     (estimate,) = result.estimates
     assert (estimate.rate_bps, estimate.limit_at_least) == (None, None)
     # None could have waited for its copy.
     left = later([*came[::2], *last], 500)
     apart = joined(tmp_path, [*came, *last], left, max_sojourn="0.9ms")
-    assert not any("not surely" in line for line in apart.remarks)
+    assert not any("not sure" in line for line in apart.remarks)
     with pytest.raises(UntrustedError, match="the fate of 150 of the 300 packets"):
         joined(tmp_path, came, later(came[::2], 5000))
 

@@ -50,18 +50,6 @@ def test_two_files_of_a_port_that_are_exchanged_are_refused(tmp_path):
         )
 
 
-def test_a_file_of_both_directions_is_no_file_of_one(tmp_path):
-    files = _router(tmp_path)
-    both = tmp_path / "both.pcap"
-    both.write_bytes(files["p1.in"].read_bytes() + files["p1.out"].read_bytes()[24:])
-    with pytest.raises(UntrustedError, match=r"both.pcap: its time stamps go back"):
-        join_captures(
-            {"p1": files["p1.in"], "p2": files["p2.in"]},
-            {"p1": both, "p2": files["p2.out"]},
-            routed=True,
-        )
-
-
 def _bond(folder, outputs):
     """10.0.0.9 is behind l1 and l2; `outputs` has the path of each of 200 packets, or None."""
     seen = {name: [] for name in ("a", "l1", "l2")}

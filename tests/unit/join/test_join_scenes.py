@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outcast.api.chains import join_chain
-from outcast.api.joins import Join, join_captures
+from outcast.api.joins import Join, join_captures, join_chain
 from outcast.errors import InputError, UntrustedError
 from tests.golden import scenes
 
@@ -143,16 +142,6 @@ def test_cooked_captures_say_the_direction_that_nothing_else_tells(tmp_path, off
     late = scenes.shifted(data("R"), offset_ms * 1_000_000)
     result = joined(tmp_path, {"A": data("A"), "R": late})
     assert scenes.drops_at(result, "R")["A"] == scene.drops["A"]
-
-
-def test_what_all_inputs_lack_is_counted_together(tmp_path):
-    scene = SCENES["eight"]
-    files = {
-        name: file if name == "R" else scenes.without(file, 0.02, at_once=False)
-        for name, file in scene.files.items()
-    }
-    with pytest.raises(UntrustedError, match=r"^143 of the 6,345 packets that left by R"):
-        joined(tmp_path, files)
 
 
 def doubled(file: scenes.File, by_ns: int, which: slice) -> scenes.File:

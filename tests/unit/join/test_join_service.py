@@ -54,7 +54,7 @@ def test_of_what_no_capture_saw_come_in_no_level_is_stated(tmp_path):
     scene = _with(["arp", "unknown", "multicast"], hidden="h")
     found = shared.joined(scene, tmp_path)
     (line,) = (line for line in found.remarks if line.startswith("o: ") and "no part" in line)
-    assert "So no limit, no content of the queue and no cause of drops is stated" in line
+    assert "; no limit and no content of the queue is stated" in line
     output = found.joined.outputs.index("o")
     assert not found.joined.shows_content(output)
     assert (found.queue.found_bytes == -1).all()
@@ -120,7 +120,7 @@ def test_exchanged_inputs_and_outputs_are_named(tmp_path):
     scene.both_ways, scene.hidden = False, None
     shared.joined(scene, tmp_path)
     ports = sorted({frame.port for frame in scene.frames if frame.is_own})
-    with pytest.raises(InputError, match="left by o, so inputs and outputs are exchanged"):
+    with pytest.raises(InputError, match="inputs and outputs may be exchanged"):
         join_captures({"o": tmp_path / "o.pcap"}, {p: tmp_path / f"{p}.pcap" for p in ports})
 
 

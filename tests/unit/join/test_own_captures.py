@@ -366,16 +366,3 @@ def tcp_frame(
 # --- rare files
 
 FRAME = raw(ETHERNET / IP(src="10.0.0.2", dst="10.0.0.1") / UDP(sport=1, dport=2) / Raw(b"x" * 500))
-
-
-def test_pieces_in_the_wrong_order(tmp_path, capsys):
-    """As after `mergecap -a`."""
-    sent = [P(1000 * n, seq=1448 * n, ip_id=n) for n in range(600)]
-    ack = [P(1000 * n + 500, n, "10.0.0.1", ip_id=n, payload=0, dst="10.0.0.2") for n in range(600)]
-    came = sorted([*sent, *(replace(p, at_us=p.at_us + 30) for p in ack)], key=lambda p: p.at_us)
-    left = sorted([*ack, *(replace(p, at_us=p.at_us + 40) for p in sent)], key=lambda p: p.at_us)
-    pieces = [came[start : start + 100] for start in range(0, len(came), 100)]
-    mixed = [packet for piece in reversed(pieces) for packet in piece]
-    files = {"a": capture(tmp_path / "a", mixed), "b": capture(tmp_path / "b", left)}
-    assert outcast(["join", *(f"{name}={path}" for name, path in files.items())]) == 4
-    assert "`reordercap FILE NEW`" in capsys.readouterr().err

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
 from outcast import analysis
-from outcast.analysis.measure.drop_causes import _is_even
 from outcast.records import queue_statistics
 from outcast.records.counters import HostCounters, LinkRecord, LinkTotals
 from outcast.records.effective import AppliedChange
@@ -179,19 +177,3 @@ def test_drops_that_the_own_queue_did_not_count_are_those_of_its_failed_link(run
     assert failure(0, last_ns) == 5
     # Nothing came in while it was down, so the packets are lost in another way.
     assert failure(last_ns + 50_000_000, last_ns + 51_000_000) == 0
-
-
-@pytest.mark.parametrize("share_of_bursts", [0.0, 0.1])
-def test_drops_by_chance_are_even_also_where_bursts_begin(share_of_bursts):
-    rng = np.random.default_rng(1)
-    found = rng.integers(0, 10**6, 20_000).astype(np.int32)
-    dropped = rng.choice(found, 500)
-    dropped = np.concatenate([dropped, np.sort(found)[: int(500 * share_of_bursts)]])
-    assert _is_even(found, dropped)
-
-
-def test_a_full_queue_drops_what_finds_much():
-    rng = np.random.default_rng(2)
-    found = rng.integers(0, 10**6, 20_000).astype(np.int32)
-    assert not _is_even(found, np.sort(found)[-300:])
-    assert not _is_even(found, rng.choice(found[found > 600_000], 300))
