@@ -114,10 +114,11 @@ def drop_ranges(
                 most += int(share + 3 * (share + 1) ** 0.5)
             if least == most:
                 continue
+            again = "and were not sent again (UDP never is)"
             whys = {
                 f"{ingress}'s capture lacks {lacks_of_input[row]:,} packets or more": lacks,
                 f"{name}'s capture lacks {lacks_of_output:,} or more": lacks_of_output,
-                f"{found_empty:,} found an empty queue and were not sent again (UDP never is)": found_empty,
+                f"{found_empty:,} found an empty queue {again}": found_empty,
             }
             text = (
                 f"{ingress}: {counted:,} packets to {name} seem dropped, truly between {least:,} "
