@@ -25,7 +25,7 @@ import polars as pl
 
 from benchmarks import stored
 from outcast.records.run import Run
-from outcast.uses.papers.result import number
+from outcast.uses.papers.verdict import number
 
 ROOT = Path(__file__).parents[1]
 NAME = "busy-machine"

@@ -16,10 +16,10 @@ import yaml
 
 import configs
 from outcast import experiment
+from outcast.api.experiments import load
 from outcast.errors import ConfigError
 from outcast.experiment import Experiment
 from outcast.uses.papers.recipe import Point, Recipe
-from outcast.uses.papers.runs import load_experiment
 
 FILE = Path(__file__).parents[1] / "outcast/uses/papers/sources.yaml"
 HOPS = "hops"
@@ -132,7 +132,7 @@ class _Made:
 
 
 def _load(config: Path, settings: Mapping[str, Any]) -> Experiment:
-    return load_experiment(config, settings).resolved("virtual")
+    return load(config, settings).resolved("virtual")
 
 
 def _hops(made: Experiment) -> tuple[int, ...]:

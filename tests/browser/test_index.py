@@ -60,4 +60,4 @@ def test_a_row_leads_to_its_section(reproduction, open_page):
     link.click()
     assert page.url.endswith(f"#{name}")
     badge = page.locator(f"section[id='{name}'] .badge").first.inner_text()
-    assert badge == "? inconclusive under jitter"
+    assert badge == "? inconclusive"

@@ -29,7 +29,7 @@ def test_verdict_of_p3(tmp_path):
         update={
             "points": (point,),
             "claims": (claim.model_copy(update={"measure": measure}),),
-            "quick": recipe.Mode(repetitions=5, set=short),
+            "quick": recipe.Mode(repetitions=6, set=short),
         }
     )
     wanted = runs.planned_runs(changed, "quick")

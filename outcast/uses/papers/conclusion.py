@@ -10,59 +10,18 @@ from typing import Literal
 
 import polars as pl
 
-from outcast.analysis import Measure, measures
+from outcast.analysis import measures
 from outcast.api import SweepDirectory
 from outcast.experiment import Noise
 from outcast.records import Run
 from outcast.sweep.pool import Failure
-from outcast.uses.papers import pictures, result, runs, state, verdict
+from outcast.uses.papers import pictures, result, runs, state
 from outcast.uses.papers.claims import needed_points
 from outcast.uses.papers.model import ModelRun
 from outcast.uses.papers.recipe import Point, Recipe
-from outcast.uses.papers.result import BurstRecord, FailureRecord, PointRecord, Result
+from outcast.uses.papers.result import FailureRecord, PointRecord, Result
 from outcast.uses.papers.runs import PlannedRun
 from outcast.uses.papers.state import MadeBy
-
-
-def is_at_floor(run: Run, measure: Measure) -> bool:
-    """Whether a side of a ratio got a segment at most, and so counts as if one had arrived.
-
-    Such a value is a bound of the ratio, not a measured size.
-    """
-    if isinstance(run, ModelRun) or not measures.MEASURES[measure.kind].has_floor:
-        return False
-    try:
-        sides, seconds = _sides(run, measure)
-    except measures.NoValueError:
-        return False
-    # Half a byte for what a float loses.
-    most_bits = 8 * (measures.SEGMENT_BYTES + 0.5)
-    return any(flows and bps * flows * seconds <= most_bits for bps, flows in sides)
-
-
-def _sides(run: Run, measure: Measure) -> tuple[list[tuple[float, int]], float]:
-    """The mean goodput and the number of flows of each side of a ratio, and over how long."""
-    if measure.kind == "group_ratio":
-        goodput, seconds = measures.flow_goodput_bps(run, measure)
-        sides = [[goodput[flow] for flow in side] for side in measures.sides(run, measure, goodput)]
-        return [(sum(side) / len(side), len(side)) for side in sides if side], seconds
-    whole = measures.window(run, measure)
-    if measure.by is not None:
-        grouped = whole.grouped(measure.by)
-        parts = [grouped.get(label) for label in (measure.label, measure.over) if label]
-        known = [(part.mean_goodput_bps, part.flows) for part in parts if part]
-    else:
-        classes = whole.classes
-        furthest, nearest = (str(pick(map(int, classes), default=0)) for pick in (max, min))
-        is_share = measure.kind == "class_share"
-        names = [str(measure.hops)] if is_share else [furthest, nearest]
-        known = [
-            (classes[name].mean_goodput_bps, classes[name].flows)
-            for name in names
-            if name in classes
-        ]
-    return known, whole.end_s - whole.start_s
-
 
 FIGURE = "figure.png"
 NOISE = "noise"
@@ -96,22 +55,16 @@ def conclude(
     every = [run for of_point in good.values() for run in of_point]
     emulated = [run for run in every if not isinstance(run, ModelRun)]
     manifests = [run.directory.read_manifest() for run in emulated]
-    taken = [each for claim in recipe.claims for _, each in claim.points]
-    functions = [measures.MEASURES[each.kind].function for each in taken]
     conclusion = Result(
         id=recipe.id,
         **result.words_of(recipe),
         mode=mode,
-        claims=[
-            result.claim_record(judged, *result.stationary_runs(judged.claim, good))
-            for judged in result.evaluate(recipe, points)
-        ],
+        claims=result.evaluate(recipe, points, mode),
         points=points,
         failures=failures,
-        state=state.of_runs(made_by, manifests, functions),
+        state=state.of_runs(made_by, manifests),
         profile=noise,
         noise=" and ".join(sorted({_profile(run) for run in emulated})) or "none",
-        burst=_burst(recipe, good),
         engine=", ".join(sorted({manifest.engine for manifest in manifests})) or "no",
         seconds=round(sum(sum(run.summary.wall_s.values()) for run in emulated), 1),
         command=f"outcast reproduce {recipe.id} --{mode}" + (f" --noise {noise}" if noise else ""),
@@ -137,10 +90,10 @@ def _sorted_out(
     for plan in planned:
         run = runs.finished(plan, store)
         reason = _why_not(plan, run, failed) or _copy_of(plan, run, packets)
-        if reason is None and run is not None:
+        if reason is None:
+            assert run is not None
             made[plan.point.label].append((plan.seed, run))
         else:
-            reason = reason or "no result"
             failures.append(FailureRecord(label=plan.point.label, seed=plan.seed, reason=reason))
     return made, failures + _without_value(recipe, made)
 
@@ -159,8 +112,6 @@ def _point(
             result.describe(measure): [result.finite(measures.take(run, measure)) for run in good]
             for measure in claimed
         },
-        rivals=_rivals(claimed, good[:1]),
-        floor=_at_floor(claimed, made),
     )
 
 
@@ -193,10 +144,8 @@ def _copy_of(plan: PlannedRun, run: Run | None, packets: dict[tuple[str, ...], i
     table = run.table("packets", whole=True).select(
         "t_in", pl.col("ingress", "verdict").cast(pl.String)
     )
-    digest = hashlib.sha256(table["t_in"].to_numpy().tobytes())
-    for column in ("ingress", "verdict"):
-        digest.update("\n".join(map(str, table[column])).encode())
-    first = packets.setdefault((plan.point.label, digest.hexdigest()), plan.seed)
+    digest = hashlib.sha256(table.write_csv().encode()).hexdigest()
+    first = packets.setdefault((plan.point.label, digest), plan.seed)
     if first == plan.seed or not table.height:
         return None
     return f"has the same packets as seed {first}, {NO_REPETITION}"
@@ -205,19 +154,6 @@ def _copy_of(plan: PlannedRun, run: Run | None, packets: dict[tuple[str, ...], i
 def missing_runs(made: Result) -> list[FailureRecord]:
     """The runs left out for another reason than that they repeat a seed's packets."""
     return [failure for failure in made.failures if not failure.reason.endswith(NO_REPETITION)]
-
-
-def _burst(recipe: Recipe, good: Mapping[str, Sequence[Run]]) -> BurstRecord | None:
-    label, _ = recipe.claims[0].points[0]
-    chosen = [run for run in good[label] if not isinstance(run, ModelRun)]
-    if not chosen or not chosen[0].summary.classes:
-        return None
-    measure = Measure(kind="burst_ratio", hops=min(map(int, chosen[0].summary.classes)))
-    values = [measures.take(run, measure) for run in chosen]
-    ratio = verdict.central(values, logarithmic=True)
-    if ratio.value is None or measure.hops is None:
-        return None
-    return BurstRecord(hops=measure.hops, mean=ratio.value, low=ratio.low, high=ratio.high)
 
 
 def _why_not(plan: PlannedRun, run: Run | None, failed: Mapping[str, Failure]) -> str | None:
@@ -240,21 +176,6 @@ def _without_value(recipe: Recipe, made: Mapping[str, _Made]) -> list[FailureRec
         if not math.isfinite(measures.take(run, measure))
     ]
     return [entry for place, entry in enumerate(failures) if entry not in failures[:place]]
-
-
-def _rivals(claimed: Sequence[Measure], good: Sequence[Run]) -> dict[str, float]:
-    """Counts, for ratios of goodputs, how many flows one side has for each of the other."""
-    found = {each.kind: measures.rivals(run, each) for run in good for each in claimed}
-    return {kind: number for kind, number in found.items() if number is not None}
-
-
-def _at_floor(claimed: Sequence[Measure], made: _Made) -> dict[str, list[int]]:
-    """By measure, the seeds whose value is a bound."""
-    found = {
-        result.describe(measure): [seed for seed, run in made if is_at_floor(run, measure)]
-        for measure in claimed
-    }
-    return {name: listed for name, listed in found.items() if listed}
 
 
 def stored(folder: Path, recipes: Sequence[Recipe]) -> list[Result]:

@@ -19,7 +19,6 @@ import polars as pl
 
 from outcast.api import SweepDirectory
 from outcast.records import Interventions, Run, write_table
-from outcast.sweep.store import reduce
 from outcast.uses.papers.recipe import Fates
 from outcast.uses.whatif import compare, fates, futures
 from outcast.uses.whatif.fates import WantedFate
@@ -38,36 +37,25 @@ LONGEST_NS = 100_000
 
 @dataclass(frozen=True)
 class Blackout:
-    """A chain of drops of one input.
-
-    Attributes:
-        next_packet: the row of the next packet of another input that got through.
-        start_ns, end_ns: when the first and the last of the packets came in, epoch.
-        timeout: whether one of the flows then paused for at least the least timeout.
-    """
+    """A chain of drops of one input. Packets are rows of the table."""
 
     drops: tuple[int, ...]
-    next_packet: int
+    next_packet: int  # of another input, which got through
     flows: tuple[int, ...]
     start_ns: int
     end_ns: int
-    timeout: bool
+    timeout: bool  # whether one of the flows then paused for at least the least timeout
 
 
 @dataclass(frozen=True)
 class Other:
-    """A run that is made again.
-
-    Attributes:
-        group: which flip or blackout of the run it is of.
-        undone: of a blackout, the number of the drop from 0 on; None for all of them.
-    """
+    """A run that is made again."""
 
     name: str
-    group: int
+    group: int  # the number of the flip or blackout
     wanted: tuple[WantedFate, ...] = ()
     blackout: Blackout | None = None
-    undone: int | None = None
+    undone: int | None = None  # the number of a blackout's drop; None for all of them
     is_last: bool = False
 
 
@@ -107,12 +95,6 @@ def make(store: SweepDirectory, name: str, requested: Fates, jobs: int) -> None:
     rows = [_row(factual, Run(made.run(key)), other) for key, other in others.items()]
     write_table(pl.DataFrame(rows, infer_schema_length=None), table_of(store, name, requested))
     shutil.rmtree(target)
-
-
-def drop_captures(store: SweepDirectory, name: str) -> None:
-    directory = store.run(name)
-    if directory.captures.exists():
-        reduce(directory, "drop")
 
 
 def _others(run: Run, requested: Fates) -> Iterator[Other]:
@@ -222,7 +204,7 @@ def _row(factual: Run, made: Run, other: Other) -> dict[str, object]:
         "undone": other.undone,
         "is_last": other.is_last,
         "other_starved": starved(made) != starved(factual),
-        "other_side": _is_outcast(made) != _is_outcast(factual),
+        "other_side": len({(run.summary.outcast_ratio or 0.0) > 1 for run in (made, factual)}) > 1,
     }
     if (blackout := other.blackout) is not None:
         gains = zip(
@@ -253,10 +235,6 @@ def starved(run: Run) -> set[int]:
     flows = run.table("flows").select("flow", "goodput_bps")
     less = flows.filter(pl.col("goodput_bps") < STARVED_SHARE * pl.col("goodput_bps").mean())
     return set(less["flow"].to_list())
-
-
-def _is_outcast(run: Run) -> bool:
-    return (run.summary.outcast_ratio or 0.0) > 1
 
 
 def delivered(run: Run, flows: Sequence[int], from_ns: int, within_ms: Sequence[int]) -> list[int]:

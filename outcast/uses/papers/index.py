@@ -12,20 +12,22 @@ from PIL import Image
 
 from outcast.errors import InputError
 from outcast.sweep.points import as_text
-from outcast.uses.papers import conclusion, together
+from outcast.uses.papers import conclusion, families
 from outcast.uses.papers.conclusion import folder_of
-from outcast.uses.papers.pictures import curves as band_picture
+from outcast.uses.papers.families import Family
 from outcast.uses.papers.recipe import load_all
-from outcast.uses.papers.result import ClaimRecord, Result, number
-from outcast.uses.papers.together import Row, ShownClaim
-from outcast.uses.papers.verdict import Verdict, verdict_text
+from outcast.uses.papers.result import ClaimRecord, Result
+from outcast.uses.papers.verdict import Verdict, number, verdict_text
 from outcast.view import page
 
-MEASURED = "measured, 95 % interval"
+MEASURED = "median, 95 % interval"
+NO_NOISE = "own noise"
+"""What tables call the noise that the configurations have themselves."""
 _BADGES = {
     Verdict.REPRODUCED: ("✓", "good"),
     Verdict.UNCONTROLLED: ("~", "doubtful"),
     Verdict.OTHER_SIZE: ("≈", "doubtful"),
+    Verdict.MIXED: ("±", "doubtful"),
     Verdict.INCONCLUSIVE: ("?", "doubtful"),
     Verdict.VACUOUS: ("∅", "doubtful"),
     Verdict.CONTRADICTED: ("✗", "bad"),
@@ -33,33 +35,30 @@ _BADGES = {
 }
 
 
-def interval_text(mean: float | None, low: float | None, high: float | None) -> str:
-    if mean is None:
+def interval_text(value: float | None, low: float | None, high: float | None) -> str:
+    if value is None:
         return "-"
-    if low is None or high is None:
-        return f"{number(mean)} (no interval)"
-    return f"{number(mean)} [{number(low)}, {number(high)}]"
+    if low is None:
+        return f"{number(value)} (no interval)"
+    return f"{number(value)} [{number(low)}, {'∞' if high is None else number(high)}]"
 
 
 def measured_text(claim: ClaimRecord) -> str:
-    """The mean of a claim's measure with its interval, and how many runs were stationary."""
-    text = interval_text(claim.mean, claim.low, claim.high)
-    if claim.mean is None or claim.stationary is None:
-        return text
-    text += f"; stationary: {claim.stationary[0]} of {claim.stationary[1]} runs"
-    return (
-        f"{text} ({claim.starved} more but for flows that got nothing)" if claim.starved else text
-    )
+    """The median of a claim's value with its interval; of two modes their shares alone."""
+    if claim.note.startswith("two modes"):
+        return claim.note.partition("; ")[0]
+    return interval_text(claim.median, claim.low, claim.high)
 
 
-def claim_text(claim: ShownClaim) -> str:
-    """A claim's verdict, with what stands against it."""
-    note = claim.record.note
-    return verdict_text(claim.verdict) + (f"; {note}" if note else "")
+def claim_text(claim: ClaimRecord) -> str:
+    """A claim's verdict by its own p, with what stands against it."""
+    note = claim.note
+    if note.startswith("two modes"):
+        note = note.partition("; ")[2]
+    return "; ".join(filter(None, (verdict_text(claim.verdict), note, claim.apart)))
 
 
 def p_text(p: float | None) -> str:
-    """A p-value, corrected for all claims of a row."""
     return "-" if p is None else "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
@@ -87,39 +86,31 @@ def seeds_text(result: Result) -> str:
 
 def write_again(folder: Path) -> Path:
     """Writes index.html by the results that a folder holds."""
-    stored = conclusion.stored(folder, [*load_all().values()])
-    return write_index(folder, together.rows(stored))
+    return write_index(folder, conclusion.stored(folder, [*load_all().values()]))
 
 
-def write_index(folder: Path, all_rows: Sequence[Row]) -> Path:
-    """Writes index.html beside the recipes' folders. The page has all figures inside it."""
-    own = together.with_sections(all_rows)
-    results = [row.result for row in own]
-    count = Counter(row.verdict for row in all_rows)
-    bands = together.over_noise(all_rows)
+def write_index(folder: Path, results: Sequence[Result]) -> Path:
+    """Writes index.html beside the recipes' folders. The page has all figures inside it.
+
+    Raises ConfigError: the results are of different states.
+    """
+    families.require_one_state(results)
+    verdicts = families.over_noise(results)
+    # A family counts with the first noise that it was run under.
+    count = Counter(next(iter(rows.values())).verdict for rows in verdicts.values())
     whole = page.render(
         Path(__file__).with_suffix(".html"),
         results=results,
-        modes=sorted({row.result.mode for row in all_rows}),
-        counts=[(verdict, count[verdict]) for verdict in _BADGES],
+        modes=sorted({result.mode for result in results}),
+        counts=[(verdict, count[verdict]) for verdict in _BADGES if count[verdict]],
         badges=_BADGES,
-        left_out=[f"{row.result.id}: {line}" for row in all_rows for line in _left_out(row.result)],
-        control_text=together.control_text(all_rows),
-        all_rows=_all_rows(own),
-        bands=[f"{name}: {together.band_text(band)}" for name, band in bands.items()],
-        about_bands=ABOUT_BAND,
-        bands_picture=_bands_picture(bands, folder) if bands else None,
-        rows_by_noise=_by_noise(bands),
-        parts=[
-            (row, _figure(row.result, folder), _claims(row), _points(row.result)) for row in own
-        ],
+        left_out=[f"{full_name(one)}: {line}" for one in results for line in _left_out(one)],
+        families=_families(verdicts, results),
+        parts=[(one, _figure(one, folder), _claims(one), _points(one)) for one in results],
         commands=_commands(folder, results),
         **{
             function.__name__: function
-            for function in (
-                *(anchor, claim_text, full_name, made_text, measured_text, remarks, seeds_text),
-                verdict_text,
-            )
+            for function in (claim_text, full_name, made_text, remarks, seeds_text, verdict_text)
         },
         left_out_of=_left_out,
     )
@@ -127,51 +118,20 @@ def write_index(folder: Path, all_rows: Sequence[Row]) -> Path:
 
 
 def full_name(result: Result) -> str:
-    return result.id if result.profile is None else f"{result.id}, {result.profile}"
+    return result.id if result.profile is None else f"{result.id}@{result.profile}"
 
 
-def anchor(result: Result) -> str:
-    return result.id if result.profile is None else f"{result.id}-{result.profile}"
-
-
-def burst_text(result: Result) -> str:
-    """The burst ratio of the flows with the fewest hops, with its interval."""
-    burst = result.burst
-    if burst is None or burst.mean is None:
-        return "-"
-    return f"{interval_text(burst.mean, burst.low, burst.high)} ({burst.hops}-hop)"
-
-
-BAND = ["id", "noise", "main claim, measured", "burst ratio", "verdict", "claims"]
-ABOUT_BAND = (
-    "The same rows under several profiles of noise. The burst ratio compares chains of drops, of "
-    "the flows with the fewest hops, with those of chance at the same loss rate: at 1 drops have "
-    "no memory. Rows may have other numbers of seeds than the table above, so the same profile can "
-    "have another verdict here."
-)
-ABOUT_PICTURE = (
-    "Each figure under each profile of noise: its main claim's measure with the 95 % interval, by "
-    "that claim's verdict, and the burst ratio. The grey line is where each would be without it"
-)
-
-
-def _all_rows(rows: Sequence[Row]) -> page.Table:
-    head = ["id", "verdict", "claims", "experiment", "reported", "main claim, measured"]
-    cells = [
-        (result, row, row.tally, result.title, result.reported, result.claims[0])
-        for row in rows
-        for result in (row.result,)
-    ]
-    return page.Table("All rows", head, cells, 9)
-
-
-def _by_noise(bands: Mapping[str, Sequence[Row]]) -> page.Table:
+def _families(
+    verdicts: Mapping[str, Mapping[str, Family]], results: Sequence[Result]
+) -> page.Table:
+    noises = list(dict.fromkeys(noise for rows in verdicts.values() for noise in rows))
+    head = ["family", "figures", *(noise or NO_NOISE for noise in noises)]
     cells = []
-    for row in (row for band in bands.values() for row in band):
-        result = row.result
-        measured = measured_text(result.claims[0])
-        cells.append((result.id, result.noise, measured, burst_text(result), row, row.tally))
-    return page.Table("Rows by noise", BAND, cells, 9)
+    for rows in verdicts.values():
+        one = next(iter(rows.values()))
+        links = [full_name(result) for result in results if result.id in dict(one.claims)]
+        cells.append([one.sentence, links, *(rows.get(noise) for noise in noises)])
+    return page.Table("All families", head, cells, 9)
 
 
 def _lighter(path: Path) -> bytes:
@@ -184,12 +144,6 @@ def _lighter(path: Path) -> bytes:
     stream = io.BytesIO()
     fewer.save(stream, "PNG")
     return stream.getvalue()
-
-
-def _bands_picture(bands: Mapping[str, Sequence[Row]], folder: Path) -> page.Picture:
-    drawn = folder / band_picture.FILE
-    band_picture.draw_band(bands, load_all(), drawn)
-    return page.picture(_lighter(drawn), ABOUT_PICTURE, 900, "png")
 
 
 def _left_out(result: Result) -> list[str]:
@@ -206,12 +160,12 @@ def _figure(result: Result, folder: Path) -> page.Picture | None:
     return page.picture(_lighter(path), words, 1000, "png")
 
 
-def _claims(row: Row) -> page.Table:
+def _claims(result: Result) -> page.Table:
     cells = [
-        (claim.record.text, claim, measured_text(claim.record), p_text(claim.p), claim.record.rule)
-        for claim in row.claims
+        (claim.text, claim, measured_text(claim), p_text(claim.p), claim.family, claim.rule)
+        for claim in result.claims
     ]
-    return page.Table("Claims", ("claim", "verdict", MEASURED, "p, corrected", "rule"), cells, 9)
+    return page.Table("Claims", ("claim", "verdict", MEASURED, "p", "family", "rule"), cells, 9)
 
 
 def _points(result: Result) -> page.Table:

@@ -6,9 +6,8 @@ same rate. Each case begins when packet Y1 has just filled the queue. At that mo
 anywhere within a packet, and so is port X. A case counts if X1 comes before a place is free, so
 that X1 is dropped. It is followed to the next packet of each port, X2 and Y2.
 
-The source describes its test in a paragraph and does not say how a case begins. If cases are taken
-from the steady state of two such streams instead, X2 and Y2 are queued with probability 0.44 each,
-and neither with 0.26, at a least payload of 1 B.
+The source does not say how a case begins. From the steady state of two such streams X2 and Y2 are
+queued with probability 0.44 each, and neither with 0.26, at a least payload of 1 B.
 """
 
 from __future__ import annotations

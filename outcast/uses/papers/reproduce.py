@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from outcast.uses.papers.families import Family
     from outcast.uses.papers.recipe import Recipe
-    from outcast.uses.papers.together import Row
+    from outcast.uses.papers.result import Result
 
 
 _EXACT = (
     "noise exact: nothing is random but what a configuration draws itself, so the seeds of most "
-    "figures give the same packets, which count as one run; a verdict needs five different ones"
+    "figures give the same packets, which count as one run; a verdict needs six different ones"
 )
 
 
@@ -39,7 +40,7 @@ _EXACT = (
 @cli.flag("--list", "List FIGURE, or all figures, and run nothing.", "listed")
 @cli.option(
     "--quick/--full",
-    "Five seeds and short runs, or as many and as long as the findings are based on.",
+    "Six seeds and short runs, or as many and as long as the findings are based on.",
     default=True,
 )
 @cli.option(
@@ -72,7 +73,7 @@ def command(
     from outcast.api.guest import provide
     from outcast.sweep.store import locked
     from outcast.uses.papers import conclusion as reproduce
-    from outcast.uses.papers import index, recipe, runs, state, together
+    from outcast.uses.papers import families, index, recipe, runs, state
 
     recipes = recipe.load_all()
     console = cli.console()
@@ -109,27 +110,25 @@ def command(
         failed = {**runs.make_effects(everything, store, at_a_time), **failed}
         for (name, profile), planned in runs_by_figure.items():
             reproduce.conclude(recipes[name], mode, planned, store, failed, made_by, profile)
-        rows = together.rows(reproduce.stored(output, list(recipes.values())))
-        requested = [row for row in rows if (row.result.id, row.result.profile) in runs_by_figure]
-        for row in requested:
-            _show(console, row, output)
-        for name, band in together.over_noise(requested).items():
-            console.print(f"{name}: {together.band_text(band)}", soft_wrap=True)
-        console.print(together.control_text(rows), soft_wrap=True)
-        page = index.write_index(output, rows)
+        stored = reproduce.stored(output, list(recipes.values()))
+        page = index.write_index(output, stored)
+        verdicts = families.over_noise(stored)
+        requested = [one for one in stored if (one.id, one.profile) in runs_by_figure]
+        for result in requested:
+            of_noise = [rows.get(result.profile or "") for rows in verdicts.values()]
+            _show(console, result, [one for one in of_noise if one], output)
     cli.echo_path(page)
     _require_verdicts(requested, page)
 
 
-def _require_verdicts(rows: Sequence[Row], page: Path) -> None:
+def _require_verdicts(results: Sequence[Result], page: Path) -> None:
     """Raises RunError if a figure has no verdict because runs of it failed."""
     from outcast.uses.papers import conclusion as reproduce
-    from outcast.uses.papers.verdict import NO_VERDICT
 
-    lacking = [row for row in rows if row.verdict is None and reproduce.missing_runs(row.result)]
-    without = list(dict.fromkeys(row.result.id for row in lacking))
+    lacking = [one for one in results if one.claims[0].verdict is None]
+    without = dict.fromkeys(one.id for one in lacking if reproduce.missing_runs(one))
     if without:
-        raise RunError(f"{NO_VERDICT} on {', '.join(without)}: runs are missing; see {page}")
+        raise RunError(f"no verdict on {', '.join(without)}: runs are missing; see {page}")
 
 
 def _listing(recipes: Sequence[Recipe]) -> Table:
@@ -144,24 +143,34 @@ def _listing(recipes: Sequence[Recipe]) -> Table:
     return table
 
 
-def _show(screen: Console, row: Row, output: Path) -> None:
+def _show(screen: Console, result: Result, verdicts: Sequence[Family], output: Path) -> None:
     from outcast.uses.papers import conclusion as reproduce
     from outcast.uses.papers import index
+    from outcast.uses.papers.verdict import verdict_text
     from outcast.view import forms
 
-    result = row.result
     screen.print()
-    screen.print(f"{result.id}: {result.title}", style="bold")
+    screen.print(f"{index.full_name(result)}: {result.title}", style="bold")
     screen.print(f"reported: {result.reported}")
-    heads = ("claim", index.MEASURED, "p, corrected", "verdict")
+    heads = ("claim", index.MEASURED, "p", "by itself", "family")
     table = forms.table(*heads, left=heads, wrapped=None, style="bold")
-    for claim in row.claims:
-        measured, p = index.measured_text(claim.record), index.p_text(claim.p)
-        table.add_row(claim.record.text, measured, p, index.claim_text(claim))
+    for claim in result.claims:
+        words = index.claim_text(claim.model_copy(update={"apart": ""}))
+        family = "apart" if claim.apart else claim.family
+        p = index.p_text(claim.p)
+        table.add_row(claim.text, index.measured_text(claim), p, words, family)
     screen.print(table)
+    for reason in {claim.apart: None for claim in result.claims if claim.apart}:
+        screen.print(f"apart: {reason}", soft_wrap=True)
     for failure in result.failures:
         screen.print(f"left out: {failure.label}, seed {failure.seed}: {failure.reason}")
+    of_figure = [one for one in verdicts if result.id in dict(one.claims)]
+    for one in of_figure:
+        p = f"p {index.p_text(one.p)}, corrected for all families of the page"
+        screen.print(f"{one.name}: {one.sentence}: {one.tally}; {p}", soft_wrap=True)
+    known = [f"{one.name} {verdict_text(one.verdict)}" for one in of_figure]
     cli.echo(
-        f"verdict: {row.verdict_text} ({row.tally}; {index.seeds_text(result)}); "
+        f"verdict: {', '.join(known) or 'no claim of it counts'}, under {result.noise} "
+        f"({index.seeds_text(result)}); "
         f"{reproduce.folder_of(output, result.id, result.profile) / result.figure}"
     )

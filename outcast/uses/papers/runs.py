@@ -11,30 +11,25 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import configs
 from outcast import engines, experiment, files
 from outcast.api import Planned, SweepDirectory
 from outcast.api.experiments import load
-from outcast.errors import ConfigError, FeatureMissingError, OutcastError
+from outcast.errors import FeatureMissingError, OutcastError
 from outcast.experiment import PROFILES, EngineName, Experiment
-from outcast.plan.make import make_plan
 from outcast.records import Run, read_table
 from outcast.sweep import scheduler
 from outcast.sweep.pool import Captures, Failure, LocalPool, Task, is_exclusive
-from outcast.sweep.store import take_stock
-from outcast.units import format_time, parse_time_ns
+from outcast.sweep.store import reduce, take_stock
 from outcast.uses.papers import effects, model
-from outcast.uses.papers.claims import needed_points
 from outcast.uses.papers.model import ModelRun
 from outcast.uses.papers.own_measures import EffectsRun
 from outcast.uses.papers.recipe import Mode, Point, Recipe
 
 CAPTURES: Captures = "drop"
 """The tables stay, and a virtual run can be repeated to the byte from its seed."""
-
 
 REAL_TIME = "real-time"
 """Stands among the profiles of noise for what a machine has by itself, on its own clock."""
@@ -59,8 +54,7 @@ def planned_runs(
 ) -> list[PlannedRun]:
     """Every run of a recipe.
 
-    Raises ConfigError if a point's configuration is missing or refuses the settings, or if a
-    measure covers a time after the end of its runs.
+    Raises ConfigError if a point's configuration is missing or refuses the settings.
     """
     chosen: Mode = recipe.quick if mode == "quick" else recipe.full
     runs = []
@@ -72,8 +66,7 @@ def planned_runs(
                 settings |= {"engine": "realtime", "noise.profile": "exact"}
             elif noise is not None:
                 settings["noise.profile"] = noise
-            loaded = load_experiment(configs.find(point.config), settings)
-            _require_within(recipe, point, loaded)
+            loaded = load(configs.find(point.config), settings)
             single = loaded.model_copy(update={"sweep": None, "repetitions": 1})
         for seed in range(1, chosen.repetitions + 1):
             if single is None:
@@ -91,35 +84,6 @@ def _digest(requested: Experiment) -> str:
     for module in requested.kernel.modules if requested.kernel else ():
         text = text.replace(str(module.path), files.sha256(module.path))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _require_within(recipe: Recipe, point: Point, chosen: Experiment) -> None:
-    """Raises ConfigError where a measure at a point covers a time after the end of its runs.
-
-    An interval counts from when all flows are active.
-    """
-    needed = [at for claim in recipe.claims for at in needed_points(claim)]
-    named = [measure.interval for label, measure in needed if label == point.label]
-    spans = [interval for interval in named if isinstance(interval, tuple)]
-    if not spans:
-        return
-    start_ns = max((flow.start_ns for flow in make_plan(chosen).flows), default=0)
-    for interval in spans:
-        if start_ns + parse_time_ns(interval[1]) > chosen.duration_ns:
-            raise ConfigError(
-                f"{recipe.id}: {point.label}: interval {interval[0]} to {interval[1]}: its runs "
-                f"end at {format_time(chosen.duration_ns - start_ns)}"
-            )
-
-
-def load_experiment(config: Path, settings: Mapping[str, Any]) -> Experiment:
-    """Loads a configuration with settings, and checks that they fit its topology.
-
-    Raises ConfigError if the file or a setting is refused.
-    """
-    if not config.exists():
-        raise ConfigError(f"{config}: there is no such file; a checkout of the project has it")
-    return load(config, settings)
 
 
 @dataclass(frozen=True)
@@ -236,7 +200,8 @@ def make_effects(
         except OutcastError as error:
             failed[run.name] = Failure(type(error).__name__, str(error), error.exit_status)
     for name in {run.name for run in with_fates} - failed.keys():
-        effects.drop_captures(store, name)
+        if store.run(name).captures.exists():
+            reduce(store.run(name), "drop")
     return failed
 
 

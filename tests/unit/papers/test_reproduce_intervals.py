@@ -11,7 +11,7 @@ from outcast.analysis.measure import fairness
 from outcast.analysis.measure.fairness import FlowRates
 from outcast.analysis.run_measures import intervals, measures
 from outcast.records.run import Run
-from outcast.uses.papers import claims, recipe, result
+from outcast.uses.papers import claims, recipe
 from tests.golden.run_directory import analysed_run
 
 DURATION_NS = 80_000_000
@@ -174,35 +174,3 @@ def test_measures_have_the_recipes_interval_or_their_own():
     fades = found[-1]
     assert isinstance(fades, claims.OrderClaim)
     assert fades.lesser_measure.interval == ("0s", "100ms")
-
-
-def steady_rates(run: Run, starved: int, rising: int | None = None) -> FlowRates:
-    """Each flow gets as much in each of twenty bins, but that some get nothing, or ever more."""
-    numbers = tuple(flow.flow for flow in run.manifest.compared_flows)
-    goodput = np.full((len(numbers), 20), 1000.0)
-    goodput[:starved] = 0
-    if rising is not None:
-        goodput[rising] = np.arange(20) * 100.0
-    return FlowRates(numbers, goodput, intervals.Span(0, 20))
-
-
-@pytest.mark.parametrize(
-    ("starved", "rising", "expected"),
-    [
-        (0, None, ((1, 1), 0)),
-        (0, 3, ((0, 1), 0)),
-        (1, None, ((0, 1), 1)),
-        (2, None, ((0, 1), 1)),
-        # What the others get has a trend besides.
-        (1, 3, ((0, 1), 0)),
-    ],
-)
-def test_runs_with_starved_flows_are_told_from_those_with_a_trend(
-    run, monkeypatch, starved, rising, expected
-):
-    rates = steady_rates(run, starved, rising)
-    monkeypatch.setattr(intervals, "rates_in", lambda *_: rates)
-    measure = Measure(kind="jain_index")
-    claim = claims.BoundClaim(text="a bound", measure=measure, at="A", none=0.5, at_least=0.9)
-    assert result.stationary_runs(claim, {"A": [run]}) == expected
-    assert result.stationary_runs(claim, {}) == (None, None)

@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from outcast.analysis import Measure
 from outcast.analysis.run_measures import measures
 from outcast.records.run import Run
 from outcast.records.run_directory import RunDirectory
-from outcast.uses.papers import recipe, together
-from outcast.uses.papers.pictures import PICTURES, curves
-from outcast.uses.papers.verdict import Verdict
+from outcast.uses.papers import recipe
+from outcast.uses.papers.pictures import PICTURES
 from tests.golden.run_directory import analysed_run
-from tests.unit.papers.test_index import make_result
 
 RECIPES = recipe.load_all()
 
@@ -33,7 +30,6 @@ class Valued(Run):
 
 
 def drawn(name: str, values: Sequence[float], monkeypatch: pytest.MonkeyPatch) -> Figure:
-    monkeypatch.setattr(measures, "rivals", lambda _run, _measure: None)
     monkeypatch.setattr(measures, "take", lambda run, _measure: run.value)
     figure = Figure()
     chosen = RECIPES[name]
@@ -42,11 +38,10 @@ def drawn(name: str, values: Sequence[float], monkeypatch: pytest.MonkeyPatch) -
     return figure
 
 
-def test_bars_of_shares_are_means_as_in_the_verdict(monkeypatch):
+def test_bars_of_shares_are_medians_as_in_the_verdict(monkeypatch):
     chosen = RECIPES["P-tab2"]
-    assert measures.is_logarithmic(chosen.picture.measure or Measure(kind="jain_index"))
     (axes,) = drawn("P-tab2", [1.0, 10.0, 100.0], monkeypatch).axes
-    assert [bar.get_height() for bar in axes.patches] == pytest.approx([37] * len(chosen.points))
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx([10] * len(chosen.points))
 
 
 @pytest.mark.parametrize("name", ["F1", "F6", "F8"])
@@ -63,42 +58,6 @@ def test_the_findings_numbers_are_read_apart(name, values, monkeypatch):
         labels = [tick.label1.get_text().replace("\N{MINUS SIGN}", "-") for tick in ticks]
         assert [float(label) for label in labels] == [tick.get_loc() for tick in ticks]
         assert not any(a.x1 > b.x0 for a, b in itertools.pairwise(boxes))
-
-
-def test_shares_over_time_are_those_of_the_run(analysed):
-    run, chosen = Run(analysed), RECIPES["F3"]
-    figure = Figure()
-    PICTURES["shares_over_time"](figure, chosen, {chosen.points[0].label: [run, run]})
-    (axes,) = figure.axes
-    one_run, mean = (np.asarray(axes.lines[number].get_ydata()) for number in (0, 2))
-    assert np.allclose(one_run, mean, equal_nan=True)
-    # The flows of this run end before it does, and then nobody has a share.
-    assert np.isfinite(one_run[:16]).all()
-    assert (one_run[:16] > 0).all()
-
-
-def test_a_row_under_two_profiles_has_a_place_for_each():
-    results = [
-        make_result("P13", verdict, profile=profile)
-        for profile, verdict in (("jitter", Verdict.CONTRADICTED), ("exact", Verdict.REPRODUCED))
-    ]
-    bands = together.over_noise(together.rows(results))
-    figure = Figure()
-    curves.over_noise(figure, bands, RECIPES)
-    effect, burst = figure.axes
-    assert [label.get_text() for label in burst.get_xticklabels()] == ["exact", "jitter"]
-    # A line without the effect, and for each profile an interval and a marker; then the legend.
-    values = [np.asarray(line.get_ydata(), dtype=float).tolist() for line in effect.lines[:5]]
-    assert values == [[0, 0], [5e-6, 9e-6], [6.5e-6], [5e-6, 9e-6], [6.5e-6]]
-    markers = [effect.lines[number].get_marker() for number in (2, 4)]
-    assert markers == [
-        curves.MARKS[verdict][0] for verdict in (Verdict.REPRODUCED, Verdict.CONTRADICTED)
-    ]
-    assert effect.get_ylabel() == "total goodput,\nMbps"
-    assert [np.asarray(line.get_ydata()).tolist() for line in burst.lines[1:3]] == [
-        [1.2, 1.6],
-        [1.4],
-    ]
 
 
 def test_own_findings_are_drawn_with_a_panel_for_each_place(monkeypatch):

@@ -1,4 +1,4 @@
-"""Results know what made them; which runs they need, their settings, and modes of seeds."""
+"""Results know what made them; which runs they need, and their settings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from outcast.analysis.run_measures import kinds, measures
 from outcast.errors import CommandError, ConfigError, FeatureMissingError
 from outcast.experiment import load
 from outcast.plan.model import Planned
@@ -18,7 +17,6 @@ from outcast.sweep.store import RESULT, SweepDirectory, locked
 from outcast.uses.papers import recipe, runs, state
 from outcast.uses.papers.recipe import load_all
 from outcast.uses.papers.state import MadeBy, State
-from outcast.uses.papers.verdict import two_modes
 from scripts import reproduction_settings as settings
 from tests.golden import fake_run
 from tests.unit.sweep.test_sweep import Quiet
@@ -85,14 +83,6 @@ def test_a_folder_holds_runs_of_one_state(tmp_path):
     )
 
 
-def test_results_of_a_state_that_nobody_recorded_are_not_continued(tmp_path):
-    (tmp_path / "P3").mkdir()
-    (tmp_path / "P3/result.json").write_text("{}")
-    with pytest.raises(ConfigError, match="of a state that was not recorded; allowed is another"):
-        state.hold(SweepDirectory(tmp_path), OURS)
-    assert not (tmp_path / state.FILE).exists()
-
-
 def manifest(sha256: str, root: str | None, code: str | None = None) -> Manifest:
     guest = None if root is None else GuestRecord(root=root, code=code)
     kernel = {"release": "7.3.4", "sha256": sha256}
@@ -114,14 +104,6 @@ def test_the_state_of_runs_has_their_kernel_and_root():
         state.of_runs(OURS, [manifest("01", "r", "c"), manifest("01", "r", "d")])
 
 
-def test_a_measure_that_the_code_leaves_out_is_in_the_state():
-    ratio, spread = measures.outcast_ratio, kinds.MEASURES["fates_that_spread"].function
-    assert state.of_runs(OURS, [], [ratio]).measures is None
-    found = state.of_runs(OURS, [], [ratio, spread])
-    assert found.measures == state.of_runs(OURS, [], [spread]).measures
-    assert str(found).endswith(f", measures {found.measures}")
-
-
 def test_a_computation_stands_beside_any_kernel_but_not_beside_other_code():
     run = State(**OURS.model_dump(), kernel="7.3.4", root="r")
     computed = run.model_copy(update={"kernel": None, "root": None})
@@ -129,29 +111,6 @@ def test_a_computation_stands_beside_any_kernel_but_not_beside_other_code():
     assert not run.is_same(run.model_copy(update={"kernel": "6.1"}))
     assert not run.is_same(run.model_copy(update={"root": "s"}))
     assert not computed.is_same(computed.model_copy(update={"code": "other"}))
-
-
-STARVING = [300.0, 250.0, 400.0]
-FAIR = [1.2, 0.8, 1.0, 1.5, 0.9, 1.1, 1.3]
-
-
-@pytest.mark.parametrize(
-    ("values", "count"),
-    [
-        ([*FAIR, *STARVING], 3),
-        (FAIR, None),
-        # The gap is less than a factor of 4, though wider than both groups.
-        ([1.0, 1.1, 1.2, 4.0, 4.1, 4.2], None),
-        ([1.0, 1.1, 1.2, 5.0, 5.1, 5.2], 3),
-        # One outlier is no mode, and a wide spread has none.
-        ([*FAIR, 300.0], None),
-        ([1.0, 5.0, 25.0, 125.0, 625.0], None),
-        ([value / 500 for value in (*FAIR, *STARVING)], 3),
-        ([], None),
-    ],
-)
-def test_two_modes(values, count):
-    assert two_modes(values) == count
 
 
 RECIPES = load_all()

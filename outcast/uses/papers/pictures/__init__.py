@@ -1,8 +1,7 @@
 """A recipe's figure, drawn like the source's: the same axes, panels and order.
 
 Curves over time and drops are those of the first seed, because the sources show one run. Bars and
-lines are means over all seeds with their 95 % intervals; of ratios geometric means, as in the
-verdicts.
+lines are medians over all seeds with their exact 95 % intervals, as in the verdicts.
 """
 
 from __future__ import annotations
@@ -44,11 +43,8 @@ PICTURES: dict[str, Callable[[FigureBase, Recipe, Runs], Size]] = {
         curves.window_curves,
         curves.enqueue_probabilities,
         findings.by_place,
-        findings.chains_and_losses,
-        findings.shares_over_time,
         findings.spread,
         findings.gains,
-        findings.radii,
     )
 }
 """The kinds of pictures, by name."""

@@ -32,7 +32,7 @@ LONGEST_CHAIN = 5
 
 
 def draw_window_bars(axes: Axes, runs: Sequence[Run], *, per_host: bool = False) -> None:
-    """Draws the mean goodput of each class in each window, and in the second half.
+    """Draws the goodput of each class in each window, and in the second half.
 
     Windows count from when all flows are active.
     """
@@ -84,7 +84,7 @@ def figure3(figure: FigureBase, recipe: Recipe, runs: Runs) -> Size:
         draw_rows(above, edges, named, fair_bps, run_colours(run), run.marked, fontsize=6)
         below = figure.add_subplot(2, len(points), len(points) + number + 1)
         count = len(runs[point.label])
-        of_runs = f"mean of {count} runs" if count > 1 else "one run"
+        of_runs = f"median of {count} runs" if count > 1 else "one run"
         below.set_title(f"({chr(97 + len(points) + number)}) {of_runs}")
         draw_window_bars(below, runs[point.label])
     return 3.3 * len(points), 5.6

@@ -10,7 +10,7 @@ from matplotlib.figure import FigureBase
 from outcast.analysis import Interval, Measure, measures
 from outcast.records import Run
 from outcast.uses.papers.recipe import Point, Recipe
-from outcast.uses.papers.verdict import central
+from outcast.uses.papers.verdict import median
 
 Runs = Mapping[str, Sequence[Run]]
 """The runs of every point, by its label."""
@@ -61,13 +61,8 @@ def label_of(hops: int) -> str:
 
 
 def interval(runs: Sequence[Run], measure: Measure) -> Interval:
-    """The measure's mean over runs with its interval; of ratios of goodputs that of the means."""
-    logarithmic = measures.is_logarithmic(measure)
-    values = [measures.take(run, measure) for run in runs]
-    if logarithmic and runs:
-        known = measures.rivals(runs[0], measure)
-        values = measures.as_means(values, measure, {} if known is None else {measure.kind: known})
-    return central(values, logarithmic=logarithmic, limits=measures.limits(measure))
+    """The measure's median over runs with its interval, as in the verdicts."""
+    return median([measures.take(run, measure) for run in runs])
 
 
 def measure_of(recipe: Recipe) -> Measure:
