@@ -81,32 +81,6 @@ def difference(ours: Sequence[float], theirs: Sequence[float], kind: Kind = "mea
     return estimate_difference(ours, theirs, kind).interval
 
 
-def as_ratio_of_means(values: Sequence[float], rivals: float | None) -> list[float]:
-    """Values whose geometric mean is the ratio of two means, with that ratio's own spread.
-
-    A run's ratio of goodputs is huge where a side gets nearly nothing, so the runs that starve most
-    decide a mean of logarithms: 29.8 where the ratio of the means is 11.5. Here both sides are
-    averaged first. A run's ratio gives both sides' shares of the link. The spread is the
-    jackknife's (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 11): these
-    are its pseudo-values.
-
-    The values are ratios of a side's mean goodput over another's, with `rivals` flows of the first
-    side for each of the other; or over the mean of all, if it is None. What is not finite stays.
-    """
-    known = [value for value in values if math.isfinite(value)]
-    if len(known) < 2:
-        return list(values)
-    ours = np.array(known)
-    theirs = np.ones(len(known))
-    if rivals is not None:
-        ours, theirs = ours / (rivals * ours + 1), 1 / (rivals * ours + 1)
-    whole = math.log(ours.sum() / theirs.sum())
-    without = np.log((ours.sum() - ours) / (theirs.sum() - theirs))
-    pseudo = whole + (len(known) - 1) * (without.mean() - without)
-    spread = iter(np.exp(pseudo).tolist())
-    return [next(spread) if math.isfinite(value) else value for value in values]
-
-
 def estimate(values: Sequence[float], kind: Kind = "mean", limits: Limits = UNLIMITED) -> Estimate:
     """The central value of a sample. Its interval does not go beyond the limits.
 

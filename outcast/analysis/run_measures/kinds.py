@@ -75,14 +75,12 @@ class Kind:
         limits: the least and the greatest value. No interval goes beyond.
         is_logarithmic: whether it is a ratio, so that its logarithm is averaged.
         has_interval: whether it covers the measure's interval. Others count in the whole captures.
-        has_floor: whether flows that got nothing count as if one segment had arrived.
     """
 
     function: Function
     limits: Limits
     is_logarithmic: bool = False
     has_interval: bool = False
-    has_floor: bool = False
 
 
 MEASURES: dict[str, Kind] = {}

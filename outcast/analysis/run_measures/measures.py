@@ -8,11 +8,9 @@ queue are in drop_measures.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from outcast.analysis import statistics
 from outcast.analysis.measure import spreads
 from outcast.analysis.measure.kernel_counts import while_active
 from outcast.analysis.run_measures import drop_measures, intervals
@@ -66,7 +64,7 @@ def _mean_bps(whole: Summary | Window, part: ClassSummary) -> float:
     return max(part.mean_goodput_bps, _floor_bps(part.flows, whole.end_s - whole.start_s))
 
 
-@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
+@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True)
 def outcast_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of the class with the most hops over that of the class with the fewest."""
     whole = window(run, measure)
@@ -82,7 +80,7 @@ def class_goodput_bps(run: Run, measure: Measure) -> float:
     return of_class.mean_goodput_bps if of_class else math.nan
 
 
-@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
+@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True)
 def class_share(run: Run, measure: Measure) -> float:
     """Mean goodput of a class's flows over the fair share, which is the mean of all flows."""
     whole = window(run, measure)
@@ -100,7 +98,7 @@ def group_goodput_bps(run: Run, measure: Measure) -> float:
     return math.nan if part is None else part.mean_goodput_bps
 
 
-@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
+@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True)
 def compared_groups(run: Run, measure: Measure) -> float:
     """Mean goodput of the group `label` over that of the group `over`, both of the kind `by`."""
     whole = window(run, measure)
@@ -113,7 +111,7 @@ def _group(run: Run, measure: Measure, label: str | None) -> GroupSummary | None
     return None if label is None else groups.get(label)
 
 
-@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True, has_floor=True)
+@measure(limits=NOT_NEGATIVE, is_logarithmic=True, has_interval=True)
 def group_ratio(run: Run, measure: Measure) -> float:
     """Mean goodput of all other groups' flows over that of one group's flows."""
     goodput, seconds = flow_goodput_bps(run, measure)
@@ -264,31 +262,6 @@ def take(run: Run, measure: Measure) -> float:
         return math.nan
 
 
-def rivals(run: Run, measure: Measure) -> float | None:
-    """Counts a ratio's flows of the first side for each of the other; None if it is no ratio."""
-    if measure.kind not in ("outcast_ratio", "group_ratio"):
-        return None
-    flows = run.manifest.compared_flows
-    if measure.kind == "group_ratio":
-        inside = sum(flow.group == measure.group for flow in flows)
-        return (len(flows) - inside) / inside if inside else None
-    hops = [flow.hops for flow in flows if flow.hops is not None]
-    return hops.count(max(hops)) / hops.count(min(hops)) if hops else None
-
-
-def as_means(
-    values: Sequence[float], measure: Measure, rivals_of: Mapping[str, float]
-) -> list[float]:
-    """Scales the values so that their geometric mean is the source's statistic, a ratio of means.
-
-    `rivals_of` maps a measure's kind to the result of `rivals`. Values of other kinds stay.
-    """
-    if measure.kind == "class_share":
-        return statistics.as_ratio_of_means(values, None)
-    known = rivals_of.get(measure.kind)
-    return list(values) if known is None else statistics.as_ratio_of_means(values, known)
-
-
 def limits(measure: Measure) -> Limits:
     """The least and the greatest value that a measure can have; rates and counts start at 0."""
     return MEASURES[measure.kind].limits
@@ -297,14 +270,3 @@ def limits(measure: Measure) -> Limits:
 def is_logarithmic(measure: Measure) -> bool:
     """Whether the measure is a ratio."""
     return MEASURES[measure.kind].is_logarithmic
-
-
-def is_stationary(run: Run, measure: Measure) -> bool | None:
-    """Whether the run shows no trend over the part that the measure covers.
-
-    None if this is unknown: for a computation, for a run of few bins, or for a measure that
-    counts over the whole run. See intervals.is_stationary.
-    """
-    if not MEASURES[measure.kind].has_interval:
-        return None
-    return intervals.is_stationary(run, measure.interval)
