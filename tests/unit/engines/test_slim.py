@@ -50,46 +50,6 @@ def test_a_slim_package_has_its_parts_and_becomes_whole_when_asked(tmp_path):
     assert "no attribute 'no_such_thing'" in run(SCRIPT, tmp_path)
 
 
-WAITING = """
-import inspect
-import sys
-from controllers import slim
-slim.later("waits", "waits.below", "waits.no_such_thing")
-import waits
-from waits import below
-assert not any(inspect.isclass(member) for _, member in inspect.getmembers(waits))
-assert not hasattr(below, "__path__")
-print(sys.said)
-assert below.NAME == "below" and below.__file__.endswith("below.py")
-print(sys.said)
-assert waits.NAME == "waits"
-print(sys.said)
-try:
-    waits.no_such_thing
-except AttributeError as error:
-    print(error)
-try:
-    import waits.no_such_thing
-except ImportError as error:
-    print(error)
-"""
-
-
-def test_a_module_waits_until_it_is_asked_for_a_member(tmp_path):
-    (tmp_path / "waits").mkdir()
-    for name in ("__init__", "below"):
-        (tmp_path / "waits" / f"{name}.py").write_text(
-            "import sys\nNAME = __name__.rpartition('.')[2]\nsys.said += NAME\n"
-        )
-    assert run(f"import sys; sys.said = ''\n{WAITING}", tmp_path).splitlines() == [
-        "",
-        "below",
-        "belowwaits",
-        "module 'waits' has no attribute 'no_such_thing'",
-        "No module named 'waits.no_such_thing'",
-    ]
-
-
 @pytest.mark.parametrize(
     "framework", [name for name in ("ryu", "os_ken") if util.find_spec(name) is not None]
 )

@@ -176,11 +176,6 @@ def test_switches_that_are_not_connected_are_refused():
             routes.compute(graph, kind)
 
 
-def test_an_unknown_kind_is_refused_with_what_is_allowed():
-    with pytest.raises(routes.RouteError, match="'ospf': allowed are shortest, spanning_tree"):
-        routes.compute(fat_tree(4), "ospf")
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -13,7 +13,6 @@ import pytest
 import outcast
 from outcast import cli, experiment
 from outcast.cli import whole
-from outcast.errors import ConfigError
 from scripts import api_reference, manual, reference
 from scripts import fill_numbers as numbers
 from scripts import reproduction_docs as docs
@@ -184,11 +183,6 @@ def test_a_number_that_is_not_what_the_results_give_is_replaced():
         "the gap is <!--=P3.1-->4.5 [3.9, 5.2]<!--/-->; 3 of 5\n"
         "<!--=table-->\n\n| a |\n|---|\n\n<!--/-->\n"
     )
-
-
-def test_a_mark_that_names_no_result_is_refused_with_the_page():
-    with pytest.raises(ConfigError, match=r"page.md: no result gives 'P33'.*P3"):
-        numbers.filled("<!--=P33-->1<!--/-->", {"P3": "1"}, "page.md")
 
 
 def test_the_page_of_the_reproduction_is_what_the_stored_results_give():
