@@ -202,13 +202,6 @@ def test_futures_of_a_run(run, capfd):
     assert "timeouts(0) > 1000: no" in capfd.readouterr().out
 
 
-def test_a_run_without_randomness_has_one_future(tmp_path, capfd):
-    exact = made(tmp_path / "exact", noise={"profile": "exact"})
-    asked = ["--at", "0:50ms:25ms", "--outcome", "starved"]
-    assert invoke(["fate", str(exact.path), *asked]) == 2
-    assert "draws nothing at random" in capfd.readouterr().err
-
-
 def test_many_packets(run):
     packets = rows(run, verdict="forwarded")[100:102]
     table = outcast.whatif_each(run, packets, "drop", jobs=2)

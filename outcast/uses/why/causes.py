@@ -103,12 +103,9 @@ def drops_of_packets(packets: pl.DataFrame, t_start_ns: int) -> pl.DataFrame:
 def losing_ways(plan: Plan) -> dict[tuple[str, str], Direction]:
     """The direction of a link that lost a packet, by the place and the qdisc, or else the reason.
 
-    Netem drops what its interface is to send, and a policer what it gets. What a what-if has a
-    link lose is dropped where it comes in (outcast/emulation/network/lossy_links.py).
+    Netem drops what its interface is to send, and a policer what it gets.
     """
-    ways: dict[tuple[str, str], Direction] = {
-        (port, POLICED): (neighbour, node) for port, (node, neighbour) in plan.ends.items()
-    }
+    ways: dict[tuple[str, str], Direction] = {}
     for wire in plan.wires.values():
         for near, far in (wire.nodes, wire.nodes[::-1]):
             ways[wire.facing(far), "netem"] = ways[wire.facing(far), UNTOLD] = (near, far)

@@ -214,7 +214,7 @@ def test_captures_are_read_where_their_block_ends_well(tmp_path, monkeypatch):
     monkeypatch.setattr(capture.Captures, "prepare", lambda part: calls.append("start"))
     monkeypatch.setattr(capture, "stop", lambda *given: calls.append("stop") or [record])
     run = SimpleNamespace(directory=RunDirectory(tmp_path))
-    captures = capture.Captures(run, None)
+    captures = capture.Captures(run)
     with captures:
         assert captures.records == []
     assert captures.records == [record]

@@ -14,8 +14,7 @@ from outcast.errors import ConfigError, FeatureMissingError, InputError
 from outcast.plan import stored
 from outcast.plan.make import make_plan
 from outcast.plan.model import Planned
-from outcast.records.run_directory import RunDirectory, write_record
-from outcast.records.trace import Formats, Statistics, Traced
+from outcast.records.run_directory import RunDirectory
 from outcast.uses.why import recorded_events as of
 from outcast.uses.why.causes import drops_of_packets, retransmission_table
 from outcast.uses.why.recorded_events import TcpEvents, read_events
@@ -46,37 +45,6 @@ def test_real_time_records_no_events(monkeypatch):
         RealtimeEngine().require(
             *Planned(experiment.load(configs.find("fig3c"), [EVENTS])).by("realtime")
         )
-
-
-FORMATS = Formats(
-    clock="mono",
-    to_captures_ns=5,
-    page_bytes=4096,
-    header_page="",
-    events={"tcp:tcp_probe": "name: tcp_probe\n"},
-    statistics=Statistics(entries=0, overrun=1, commit_overrun=2, dropped_events=3, read_events=10),
-)
-
-
-def test_records_of_the_folder_are_read_as_they_were_written(tmp_path):
-    directory = RunDirectory(tmp_path)
-    directory.trace.mkdir()
-    assert directory.read_traced() is None
-    traced = Traced(outcast="1", events={"tcp:tcp_probe": 7})
-    write_record(directory.traced, traced)
-    write_record(directory.trace_formats, FORMATS)
-    assert directory.read_traced() == traced
-    assert directory.read_trace_formats() == FORMATS
-    assert FORMATS.statistics.lost == 6
-
-
-@pytest.mark.parametrize("event", ["../x:y", "no_system"])
-def test_formats_that_cannot_be_are_refused(event, tmp_path):
-    directory = RunDirectory(tmp_path)
-    directory.trace.mkdir()
-    write_record(directory.trace_formats, FORMATS.model_copy(update={"events": {event: ""}}))
-    with pytest.raises(InputError):
-        directory.read_trace_formats()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -230,18 +229,6 @@ def test_what_was_written_is_read_back(tmp_path_factory, start, rows, page_bytes
     assert sorted(order) == list(range(len(rows)))
 
 
-def test_many_blocks_and_their_order(tmp_path, monkeypatch):
-    records = [Record(7 * n, numbers(n, n % 9, -n, False, b"abcd")) for n in range(5000)]
-    path = written(tmp_path, trace_pages.pages(records))
-    monkeypatch.setattr(pages, "BLOCK_BYTES", 3 * 4096)
-    file, events = read(path, trace_pages.formats(EVENTS))
-    assert len(events["a:numbers"]) > 10
-    assert column(events["a:numbers"], "skaddr") == list(range(5000))
-    assert times(events["a:numbers"]) == [7 * n for n in range(5000)]
-    assert np.concatenate([one.order for one in events["a:numbers"]]).tolist() == list(range(5000))
-    assert file.events == 5000
-
-
 def event(delta: int, body: bytes) -> bytes:
     return struct.pack("<I", delta << 5 | len(body) // 4) + body
 
@@ -259,14 +246,6 @@ def test_padding_and_the_end_of_a_page(tmp_path):
     )
     _, events = read(written(tmp_path, page_of(1000, used)), trace_pages.formats(EVENTS))
     assert times(events["a:numbers"]) == [1000, 1005, 1111]
-
-
-def test_lost_events_are_counted(tmp_path):
-    one = event(0, numbers(1, 2, 3, True, b"wxyz"))
-    data = page_of(1, one) + page_of(2, one, missed=41) + page_of(3, one, missed=-1)
-    file, events = read(written(tmp_path, data), trace_pages.formats(EVENTS))
-    assert (file.events, file.lost, file.lost_uncounted) == (3, 41, 1)
-    assert times(events["a:numbers"]) == [1, 2, 3]
 
 
 def test_names_of_numbers_are_in_the_layout():

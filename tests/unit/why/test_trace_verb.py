@@ -33,7 +33,6 @@ class TracingEngine(replays.SeededEngine):
 
     runs = 0
     seed: int | None = None
-    lost = 0
 
     def run(self, directory: RunDirectory, entry: object, on_event: Any) -> Mapping[str, float]:
         TracingEngine.runs += 1
@@ -80,7 +79,7 @@ class TracingEngine(replays.SeededEngine):
         formats = {event: FORMATS[event] for event in events}
         write_record(
             directory.trace_formats,
-            trace_pages.formats(formats, lost=self.lost, count=len(records)),
+            trace_pages.formats(formats, count=len(records)),
         )
 
 
@@ -185,14 +184,6 @@ def test_another_run_leaves_no_tables(run, monkeypatch, capsys):
     again = run.parent / "again"
     assert invoke(["trace", str(run), "--events", BOTH, "-o", str(again)]) == 4
     assert not again.exists()
-    assert left_over(run.parent) == []
-
-
-def test_lost_events_leave_no_tables(run, monkeypatch, capsys):
-    monkeypatch.setattr(TracingEngine, "lost", 3)
-    assert invoke(["trace", str(run), "--events", BOTH]) == 4
-    assert "so 3 events were lost" in capsys.readouterr().err
-    assert not (run / "trace").exists()
     assert left_over(run.parent) == []
 
 
