@@ -53,12 +53,11 @@ report on the Outcast problem (2017), whose figures are those of P, H and W.
 
 ## The rule
 
-All seeds count. A direction is judged by the exact two-sided sign test over seeds. A size is
-reproduced if the exact interval of the median lies within the recipe's factor of the source's
-number. A claim about one point has to lie beyond its control, by the same test. Where seeds have
-two modes, each one's share stands with its exact interval. Claims of one sentence are a family. It
-is reproduced if each of them is, by the greatest p, corrected for all families by Holm's procedure
-([more](verbs/reproduce.md#the-verdict)).
+All seeds count. A direction is judged by the exact two-sided sign test over seeds, a size by
+whether the exact interval of the median lies within the recipe's factor of the source's number. A
+claim about one point must lie beyond its control, by the same test. Of two modes each share stands
+with its exact interval. Claims of one sentence are a family, reproduced if each of them is; its p,
+the greatest, is corrected by Holm's procedure ([more](verbs/reproduce.md#the-verdict)).
 """
 ABOUT_FAMILIES = (
     "After the verdict stands how many of its claims have which one by themselves. All of them "
