@@ -108,15 +108,11 @@ def require_interfaces(captures: Collection[PortCapture], shared: Collection[Pat
     """Raises ConfigError if a port of a shared file is not one of its interfaces."""
     for capture in captures:
         if capture.path in shared and not capture.records:
-            counts = interfaces_of(capture.path)
+            names = [name for name in interfaces_of(capture.path) if name]
             what = "its packets are of one interface; allowed is a file for each port"
-            if len(counts) > 1:
-                there = ", ".join(
-                    f"{name or 'one without a name'} ({packets:,} packets)"
-                    for name, packets in counts.items()
-                )
-                what = f"has no packets of an interface {capture.port}, but of {there}"
-                what += did_you_mean(capture.port, counts)
+            if len(names) > 1:
+                what = f"has no packets of an interface {capture.port}, but of {', '.join(names)}"
+                what += did_you_mean(capture.port, names)
             raise ConfigError(f"{capture.path}: {what}")
 
 

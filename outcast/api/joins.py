@@ -374,7 +374,8 @@ def join_chain(
             text = str(error)
             if text.startswith("no packets"):
                 text = "no packet of a host was seen at both points"
-            raise type(error)(f"{where}: {text}") from None
+            error.args = (f"{where}: {text}",)
+            raise
         # The segments' remarks include those of the whole way.
         if len(back) < len(pairs):
             remarks += [f"{where}: {text}" for text in found.remarks]
@@ -386,14 +387,13 @@ def join_chain(
 
 
 def _require_one_interface(name: str, path: Path) -> None:
-    names = list(interfaces_of(path))
+    names = [*interfaces_of(path)]
     if len(names) < 2:
         return
-    each = " ".join(f"{interface}={path.name}" for interface in names[:4])
-    allowed = f"so it is several points. Give those on the way, in its order: {each}"
+    allowed = f"give those on the way: {' '.join(f'{one}={path.name}' for one in names[:4])}"
     if {INTO, OUT_OF} & set(names):
-        allowed = "which it does not name. Capture by `tcpdump -y LINUX_SLL2 -i any`"
-    raise ConfigError(f"--chain {name}={path}: has packets of {len(names)} interfaces, {allowed}")
+        allowed = "which it does not name; capture by `tcpdump -y LINUX_SLL2 -i any`"
+    raise ConfigError(f"--chain {name}={path}: has packets of {len(names)} interfaces; {allowed}")
 
 
 def _segment(joined: Joined, begins: str, ends: str) -> list[Segment]:

@@ -396,34 +396,30 @@ def set_own_aside(
     captures: Sequence[PortCapture], directions: Directions, is_router: bool
 ) -> list[str]:
     """Sets aside packets from and to the router, or the capturing machine. Returns remarks."""
-    unseen = "What the queue dropped of them, no capture shows"
     notes = []
     for index, capture in enumerate(captures if is_router else ()):
         others = {flow for other in captures if other is not capture for flow in other.flows}
         sent, got = _of_router(capture, index, directions, others)
-        why = f"they bear its MAC address and a TTL that nobody has counted down. {unseen}"
-        notes += _set_aside(capture, index, directions, sent, " that the router itself sent", why)
-        why = "no other capture has them, nor have they its MAC address: they were for the router"
-        notes += _set_aside(capture, index, directions, got, "", why)
+        notes += _set_aside(capture, index, directions, sent, " that the router itself sent")
+        notes += _set_aside(capture, index, directions, got, " for the router")
     addresses = sent_by_the_machine(captures)
     for index, capture in enumerate(captures if addresses else ()):
         own = capture.flows_with(lambda flow: flow.src in addresses) & (
             directions.ways[index] != ASIDE
         )
-        why = f"by its capture they left and never came in. {unseen}"
-        notes += _set_aside(capture, index, directions, own, " that this machine itself sent", why)
+        notes += _set_aside(capture, index, directions, own, " that this machine itself sent")
     return notes
 
 
 def _set_aside(
-    capture: PortCapture, index: int, directions: Directions, own: Bool, which: str, why: str
+    capture: PortCapture, index: int, directions: Directions, own: Bool, which: str
 ) -> list[str]:
     """Sets flows aside. Returns a line if they have packets."""
     directions.ways[index][own] = ASIDE
     packets = int(directions.counts[index][own].sum())
     senders = sorted({capture.flows[row].src for row in np.flatnonzero(own).tolist()})[:3]
     who = f"{capture.port}: {packets:,} packets{which} ({', '.join(senders)})"
-    return [f"{who} take no part; {why}"] if packets else []
+    return [f"{who} take no part; no capture shows what was dropped of them"] if packets else []
 
 
 def _of_router(

@@ -1,8 +1,7 @@
-"""The result of a join, and whether it can be believed.
+"""Whether a join can be believed.
 
 The counts of a join always agree. Packets without an explanation show that captures are missing,
-cut or of another time: departures that no capture saw arrive, arrivals of unknown fate, packets
-that one capture alone has, and clocks that no correction makes agree.
+cut or of another time, or that no correction makes the clocks agree.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from outcast.analysis.join.clocks import CUT
 from outcast.analysis.join.directions import CAME, LEFT, UNKNOWN, Directions
 from outcast.analysis.join.join import Joined, Note, Stray, Verdict
 from outcast.analysis.join.places import ELSEWHERE
-from outcast.analysis.machine_code import Bool
 from outcast.errors import UntrustedError
 
 MOST_SHARE = 0.01
@@ -52,12 +50,7 @@ Refusal = tuple[Reason, str]
 
 @dataclass(frozen=True, slots=True)
 class PortCounts:
-    """A row of a refused join's table.
-
-    Attributes:
-        unseen: packets that left there and were never seen to come in.
-        first_ns, last_ns: the earliest and the latest stamp.
-    """
+    """A row of a refused join's table; `unseen` packets left and were never seen to come in."""
 
     port: str
     came: int
@@ -197,7 +190,7 @@ def _departures_missing(
     for index, capture in enumerate(captures):
         came, counts = joined.sources.came[index], directions.counts[index]
         total += 0 if came is None else int(counts[came].sum())
-        for row in np.flatnonzero(away_flows(joined, index)).tolist():
+        for row in np.flatnonzero(joined.sources.away(index)).tolist():
             place = directions.place(capture.flows[row].dst)
             if place != ELSEWHERE and joined.sources.left[place] is not None:
                 towards[place] += int(counts[row])
@@ -225,11 +218,3 @@ def _all_dropped(
         if dropped > FEW and forwarded <= MOST_SHARE * dropped:
             counted = f"{name}: all {dropped:,} packets that came in would be dropped"
             yield Reason.UNDECIDED, f"{counted}, but packets that acknowledge them go on"
-
-
-def away_flows(joined: Joined, index: int) -> Bool:
-    """The flows that came in at a capture and take no part."""
-    came, directions = joined.sources.came[index], joined.sources.directions
-    assert directions is not None
-    away: Bool = (directions.ways[index] == CAME) & (np.bool_(False) if came is None else ~came)
-    return away

@@ -146,6 +146,13 @@ class Sources:
     impossible_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     alike: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
+    def away(self, index: int) -> Bool:
+        """The flows that came in at a capture and take no part; the directions are known."""
+        assert self.directions is not None
+        came = self.came[index]
+        away: Bool = self.directions.ways[index] == CAME
+        return away if came is None else away & ~came
+
 
 @dataclass(frozen=True, slots=True)
 class Joined:

@@ -12,7 +12,7 @@ import numpy as np
 from outcast.analysis.capture.pcap import PortCapture
 from outcast.analysis.join.clocks import Clocks
 from outcast.analysis.join.directions import LEFT
-from outcast.analysis.join.doubts import MOST_SHARE, away_flows, late_text
+from outcast.analysis.join.doubts import MOST_SHARE, late_text
 from outcast.analysis.join.join import Joined, Verdict
 from outcast.analysis.machine_code import Bool
 from outcast.analysis.measure.blackout import Chains
@@ -378,7 +378,7 @@ def left_out(joined: Joined, captures: Sequence[PortCapture]) -> Iterator[str]:
                 f"{capture.port}: what left there takes no part, because it came in where only "
                 "what left was captured"
             )
-        if count := int(directions.counts[index][away_flows(joined, index)].sum()):
+        if count := int(directions.counts[index][joined.sources.away(index)].sum()):
             yield (
                 f"{capture.port}: {count:,} packets that came in there take no part, because no "
                 "capture shows packets leave for their destinations"

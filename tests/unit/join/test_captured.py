@@ -15,7 +15,7 @@ from outcast.errors import InputError
 from outcast.records.captures import CapturesManifest, read_manifest
 from outcast.records.run_directory import RunDirectory
 from outcast.view.summary_words import word_of
-from tests.golden import model, scenes
+from tests.golden import model
 from tests.golden.packets import P, capture
 from tests.golden.run_directory import write_run
 
@@ -238,26 +238,6 @@ def test_a_bridge_captured_by_plain_tcpdump(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "to 192.168.7.3:" in shown
     assert re.search(r"R sends 49\.\d+ Mbps", shown)
-
-
-def test_each_output_has_its_rows_and_its_noise(tmp_path, capsys):
-    """Port R is an input of A and of B, too, whose queues dropped nothing.
-
-    Its capture has 64 bytes of each packet, which cuts the time stamps off.
-    """
-    scene = scenes.read_scene(scenes.STORED / "three")
-    ports = []
-    for name, file in scene.files.items():
-        kept = scenes.snapped(file, 64) if name == "R" else file
-        kept.write(tmp_path / f"{name}.pcap")
-        ports.append(f"{name}={tmp_path / name}.pcap")
-    made = tmp_path / "mine"
-    assert outcast(["join", *ports, "-o", str(made)]) == 0
-    capsys.readouterr()
-    assert outcast(["analyze", str(made)]) == 0
-    assert "one draw" not in capsys.readouterr().out, "no seed made these captures"
-    assert outcast(["show", str(made), "--ports"]) == 0
-    shown = capsys.readouterr().out
     rows = [line.split()[:4] for line in shown.splitlines() if re.match(r"[ABR] +[ABR] ", line)]
     assert rows == [["A", "R", "930", "326"], ["B", "R", "2,752", "1,006"]]
     assert "ports without a drop are left out" in shown

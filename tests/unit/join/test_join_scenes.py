@@ -73,19 +73,6 @@ def joined(tmp_path: Path, files: dict[str, scenes.File], **known: str) -> Join:
     return join_captures(ports=paths, **known)
 
 
-def test_stamps_of_whole_milliseconds_tell_no_rate(tmp_path):
-    scene = SCENES["three"]
-
-    def coarse(file: scenes.File) -> scenes.File:
-        rounded = (replace(one, stamp_ns=one.stamp_ns // 10**6 * 10**6) for one in file.packets)
-        return scenes.File(tuple(rounded))
-
-    result = joined(tmp_path, {name: coarse(file) for name, file in scene.files.items()})
-    assert scenes.drops_at(result, "R") == {**scene.drops, "R": 0}
-    assert all(one.rate_bps is None and one.limit_unit is None for one in result.estimates)
-    assert any("are multiples of 1 ms" in text for text in result.remarks)
-
-
 def test_sojourn_times_that_the_queue_cannot_have_are_refused(tmp_path):
     files = SCENES["three"].files
     joined(tmp_path, files, rate="50mbit", limit="16KB")
@@ -176,6 +163,18 @@ def test_a_few_records_that_are_there_twice_are_no_drops(tmp_path, name):
         # It waits unseen, too.
         assert now.limit_at_least == then.limit_at_least
         assert (now.limit_below or 0) >= (then.limit_below or 0)
+
+
+def test_a_refused_chain_names_its_segment(tmp_path):
+    scene = SCENES["three"]
+    address = scene.address("R")
+    kept = [
+        p for n, p in enumerate(scene.files["R"].packets) if n % 20 or scenes.is_from(p, address)
+    ]
+    scene.files["A"].write(tmp_path / "A.pcap")
+    scenes.File(tuple(kept)).write(tmp_path / "R.pcap")
+    with pytest.raises(UntrustedError, match=r"^A to R: .* were never sent again"):
+        join_chain({name: tmp_path / f"{name}.pcap" for name in "AR"})
 
 
 def test_points_of_a_path_without_a_common_flow_are_no_switch(tmp_path):
