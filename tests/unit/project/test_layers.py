@@ -65,7 +65,7 @@ def test_the_exceptions_of_uses_become_fewer():
 # Python's lines of each part of the project: they may only fall.
 BUDGETS = {
     "outcast/**/*.py": 74_274,
-    "outcast/uses/**/*.py": 12_530,
+    "outcast/uses/**/*.py": 11_740,
     "tests/**/*.py": 45_460,
     "scripts/**/*.py": 2_853,
     "benchmarks/**/*.py": 2_361,
