@@ -45,12 +45,21 @@ if TYPE_CHECKING:
         UntrustedError,
     )
     from outcast.experiment import Experiment
-    from outcast.uses import Counterfactual, KernelTrace, fate, trace, whatif_each
+    from outcast.uses import (
+        Comparison,
+        Counterfactual,
+        KernelTrace,
+        compare,
+        fate,
+        trace,
+        whatif_each,
+    )
 
 __version__ = "0.2.0"
 
 __all__ = [
     "BusyError",
+    "Comparison",
     "ConfigError",
     "Counterfactual",
     "Executed",
@@ -75,6 +84,7 @@ __all__ = [
     "UntrustedError",
     "__version__",
     "analyze",
+    "compare",
     "exec_in",
     "export",
     "fate",
@@ -125,7 +135,9 @@ if not TYPE_CHECKING:
                 "NothingSentError OutcastError ReplayError RootError RunError UntrustedError"
             ),
             "outcast.experiment": "Experiment",
-            "outcast.uses": "Counterfactual KernelTrace fate trace whatif_each",
+            "outcast.uses": (
+                "Comparison Counterfactual KernelTrace compare fate trace whatif_each"
+            ),
         },
     )
 

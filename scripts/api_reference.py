@@ -18,7 +18,7 @@ HEADING = "## Reference\n"
 
 FUNCTIONS = (
     *("load", "run", "open_run", "analyze", "pack", "replay", "trace"),
-    *("run_sweep", "open_sweep", "exec_in", "join_captures", "whatif_each", "fate"),
+    *("run_sweep", "open_sweep", "exec_in", "join_captures", "whatif_each", "fate", "compare"),
 )
 CLASSES = (
     "Experiment",
@@ -30,6 +30,7 @@ CLASSES = (
     "KernelTrace",
     "Counterfactual",
     "Sweep",
+    "Comparison",
     "Executed",
     "Join",
 )

@@ -25,6 +25,8 @@ from outcast.cli.shared import (
     note,
     option,
     output,
+    overrides,
+    parsed,
     path,
     print_drawn,
     several,

@@ -45,6 +45,12 @@ if TYPE_CHECKING:
 )
 @shared.flag("--disagreeing", "Include runs whose captures and counters do not agree.")
 @shared.path("--against DIR", "Print the differences from the sweep in this folder.")
+@shared.option(
+    "--difference A B",
+    "Print how the runs with the swept value B differ from those with A.",
+    nargs=2,
+    default=None,
+)
 @shared.form
 @shared.option(
     "--figure",
@@ -58,6 +64,7 @@ def command(
     values: tuple[str, ...],
     center: Kind,
     against: Path | None,
+    difference: tuple[str, str] | None,
     form: str,
     figure: str | None,
     output: Path | None,
@@ -76,7 +83,7 @@ def command(
     if columns:
         terminal.echo("\n".join(results.runs.columns))
         return
-    _require_fitting(directory, output, figure, against)
+    _require_fitting(directory, output, figure, against, difference)
     labels = Labels(SweepDirectory(directory).read_experiment())
     names = ("conditions", "by", "over", "disagreeing")
     conditions, by, over, disagreeing = (runs[name] for name in names)
@@ -87,38 +94,51 @@ def command(
         save(draw.figure(directory, figure, choice), output or _default(directory, value, figure))
         return
     chosen = draw.chosen(results.runs, conditions, disagreeing)
+    other, base = None, ""
+    if difference is not None:
+        key, other, chosen = groups.sides(chosen, results.keys, *difference)
+        keys = [each for each in keys if set(chosen[each]) & set(other[each])]
+        base = f"at {key} {difference[0].removeprefix(f'{key}=')}"
+        groups.pooled(other, results.keys, keys, over)
     mixed = groups.pooled(chosen, results.keys, keys, over)
     averaged = list(values) or groups.default_values(chosen)
     unmatched = 0
     if against is not None:
         others = dataset.load(against)
-        other = draw.chosen(others.runs, conditions, disagreeing)
+        other, base = draw.chosen(others.runs, conditions, disagreeing), f"in {against}"
         groups.pooled(other, others.keys, keys, [key for key in over if key in others.keys])
+    if other is not None:
         summed = groups.compare(chosen, other, keys, averaged, center)
         unmatched = sum(len(groups.grouped(rows, keys)) - len(summed) for rows in (chosen, other))
     else:
         summed = groups.summarize(chosen, keys, averaged, center)
     if figure is not None:
         drawn = draw.of_groups(summed, figure, averaged[0], labels)
-        if against is not None:
-            drawn.axes[0].set_title(_named(center, against)[1], fontsize="small")
+        if base:
+            drawn.axes[0].set_title(_named(center, base)[1], fontsize="small")
         save(drawn, output or _default(directory, averaged[0], figure))
     elif form == "csv":
         terminal.echo(render.as_csv(summed), nl=False)
     elif form == "json":
         terminal.echo(render.as_json(summed))
     else:
-        _print(results, chosen, summed, center, against, unmatched, labels, mixed)
+        _print(results, chosen, summed, center, base, unmatched, labels, mixed)
 
 
 def _require_fitting(
-    directory: Path, output: Path | None, figure: str | None, against: Path | None
+    directory: Path,
+    output: Path | None,
+    figure: str | None,
+    against: Path | None,
+    difference: tuple[str, str] | None,
 ) -> None:
     """Raises ConfigError for options of which one excludes the other."""
     if output is not None and figure is None:
         raise ConfigError("-o: names a figure's file; allowed only together with --figure")
-    if figure == "cdf" and against is not None:
-        raise ConfigError("--against: a difference has no cdf; allowed are line, bar and heat")
+    if against is not None and difference is not None:
+        raise ConfigError("--difference: allowed only without --against")
+    if figure == "cdf" and (against is not None or difference is not None):
+        raise ConfigError("--figure: a difference has no cdf; allowed are line, bar and heat")
     if against is not None and against.resolve() == directory.resolve():
         raise ConfigError(
             "--against: is the sweep itself, so all differences are 0; allowed is another sweep"
@@ -130,7 +150,7 @@ def _print(
     runs: pl.DataFrame,
     summed: list[Group],
     center: str,
-    against: Path | None,
+    base: str,
     unmatched: int,
     labels: Labels,
     mixed: Mapping[str, Sequence[str]],
@@ -139,7 +159,7 @@ def _print(
     from outcast.sweep import groups, render
 
     console = terminal.console()
-    singular, plural = _named(center, against)
+    singular, plural = _named(center, base)
     console.print(render.table(summed, singular, labels))
     lines = [f"{plural}, with 95 % intervals over the runs; a single run has no interval"]
     if any(groups.are_copies(group) for group in summed):
@@ -151,7 +171,7 @@ def _print(
     lines += groups.remarks_on_trends(summed)
     lines += [*groups.without_value(summed), *groups.remarks_on_intervals(runs)]
     if unmatched:
-        lines.append(f"{unmatched} groups are left out, because only one of the sweeps has them")
+        lines.append(f"{unmatched} groups are left out, because only one of the two has them")
     if missing := results.planned - results.runs.height:
         lines.append(f"{missing} of {results.planned} runs have no result")
     if "trusted" in results.runs.columns:
@@ -162,14 +182,14 @@ def _print(
     console.print("\n".join(lines), soft_wrap=True)
 
 
-def _named(center: str, against: Path | None) -> tuple[str, str]:
-    """The name of a number in the table, and that of all of them."""
+def _named(center: str, base: str) -> tuple[str, str]:
+    """The name of a number in the table, and that of all; `base` is what they differ from."""
     singular = {"mean": "mean", "geometric": "geometric mean", "median": "median"}[center]
-    if against is None:
+    if not base:
         return singular, f"{singular}s"
     if center == "geometric":
-        return "ratio", f"ratios to the {singular}s in {against}"
-    return "difference", f"differences from the {singular}s in {against}"
+        return "ratio", f"ratios to the {singular}s {base}"
+    return "difference", f"differences from the {singular}s {base}"
 
 
 def _default(directory: Path, value: str, kind: str) -> Path:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from outcast.plan.model import Planned
 
 Verb = TypeVar("Verb", bound=Callable[..., object])
+Value = TypeVar("Value")
 
 FORMATS = ("table", "csv", "json")
 
@@ -83,7 +84,7 @@ def output(metavar: str, text: str, *, required: bool = False) -> Callable[[Verb
     return path(f"-o, --output {metavar}", text, required=required)
 
 
-def parsed(option: str, text: str, parse: Callable[[str], int]) -> int:
+def parsed(option: str, text: str, parse: Callable[[str], Value]) -> Value:
     """The quantity of an option. Raises ConfigError."""
     try:
         return parse(text)

@@ -25,6 +25,10 @@ _MOST_COLUMNS_NAMED = 20
 """The most columns that a refusal names, because it is one line."""
 
 
+_MOST_VALUES = 6
+"""The most values of a key that an error lists."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Runs with the same values of the keys by which they are grouped.
@@ -246,7 +250,7 @@ def compare(
 
     A group's `runs` is the smaller number of runs. Keys 2 and 2.0 mean the same group.
 
-    Raises ConfigError: as `summarize` does; and if no group is in both sweeps.
+    Raises ConfigError: as `summarize` does; and if both have no group.
     """
     others = {tuple(at.items()): rows for at, rows in grouped(theirs, by)}
     groups = []
@@ -261,8 +265,37 @@ def compare(
         runs = min(rows.height, other.height)
         groups.append(Group(at, runs, cells, *_stationary(rows, other)))
     if not groups:
-        raise ConfigError(f"--against: no group by {', '.join(by) or 'nothing'} is in both sweeps")
+        raise ConfigError(
+            f"no group by {', '.join(by) or 'nothing'} is in both of what is compared"
+        )
     return groups
+
+
+def sides(
+    frame: pl.DataFrame, keys: Sequence[str], a: str, b: str
+) -> tuple[str, pl.DataFrame, pl.DataFrame]:
+    """The swept key that has the values A and B, and the runs with each; `KEY=VALUE` names it.
+
+    Raises ConfigError: no key has both values, or several have.
+    """
+    found: list[tuple[str, pl.DataFrame, pl.DataFrame]] = []
+    for key in keys:
+        texts = frame[key].cast(pl.String)
+        of_a, of_b = (frame.filter(texts == text.removeprefix(f"{key}=")) for text in (a, b))
+        if of_a.height and of_b.height:
+            found.append((key, of_a, of_b))
+    if len(found) != 1:
+        has = "no swept key has" if not found else "several swept keys have"
+        known = "; ".join(f"{key} {', '.join(_values(frame[key]))}" for key in keys)
+        raise ConfigError(
+            f"--difference: {has} both values {a!r} and {b!r}; swept are {known}; allowed is "
+            "KEY=VALUE, too"
+        )
+    return found[0]
+
+
+def _values(column: pl.Series) -> list[str]:
+    return [str(value) for value in column.unique(maintain_order=True).to_list()[:_MOST_VALUES]]
 
 
 def numbers(frame: pl.DataFrame, name: str, kind: Kind = "mean") -> list[float]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -27,6 +27,9 @@ from outcast.errors import (
 from outcast.experiment import reader
 from outcast.experiment.reader import Source
 from outcast.plan.programs import LET_FAIL
+
+if TYPE_CHECKING:
+    from outcast.uses import Comparison
 
 
 class UntrustedRunWarning(UserWarning):
@@ -108,6 +111,17 @@ class Networks:
             if found.failing != [seed]:
                 shutil.rmtree(self.kept.pop(), ignore_errors=True)
         return found
+
+    def compare(
+        self, a: Mapping[str, Any], b: Mapping[str, Any], *, seeds: int = 30, **options: Any
+    ) -> Comparison:
+        """Runs two configurations over the same seeds; see `outcast.compare` and its options."""
+        from outcast import compare
+
+        sources = (_adapted(self._source(keys), self.seed) for keys in (a, b))
+        both = [experiments.checked(source).experiment for source in sources]
+        target = self._folder / "compare"
+        return compare(*both, seeds=seeds, directory=target, progress=False, **options)
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -10,11 +10,21 @@ TYPE_CHECKING = False  # See outcast/__init__.py.
 if TYPE_CHECKING:
     from typing import Any
 
+    from outcast.uses.comparison.pairs import Comparison, compare
     from outcast.uses.whatif.counterfactual import Counterfactual
     from outcast.uses.whatif.decision import fate, whatif_each
     from outcast.uses.why.recording import KernelTrace, trace
 
-__all__ = ["Counterfactual", "KernelTrace", "fate", "find", "trace", "whatif_each"]
+__all__ = [
+    "Comparison",
+    "Counterfactual",
+    "KernelTrace",
+    "compare",
+    "fate",
+    "find",
+    "trace",
+    "whatif_each",
+]
 
 VERBS = {
     "trace": "outcast.uses.why.trace:command",
@@ -22,13 +32,16 @@ VERBS = {
     "whatif": "outcast.uses.whatif.whatif:command",
     "fate": "outcast.uses.whatif.fate:command",
     "why": "outcast.uses.why.why:command",
+    "compare": "outcast.uses.comparison.compare:command",
     "assignment": "outcast.uses.classroom.assignment:command",
 }
 """Verbs of the command line."""
 MEMBERS = {
+    "Comparison": "outcast.uses.comparison.pairs:Comparison",
     "Counterfactual": "outcast.uses.whatif.counterfactual:Counterfactual",
     "KernelTrace": "outcast.uses.why.recording:KernelTrace",
     "Run.whatif": "outcast.uses.whatif.counterfactual:of_run",
+    "compare": "outcast.uses.comparison.pairs:compare",
     "fate": "outcast.uses.whatif.decision:fate",
     "trace": "outcast.uses.why.recording:trace",
     "whatif_each": "outcast.uses.whatif.decision:whatif_each",

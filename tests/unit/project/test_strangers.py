@@ -17,6 +17,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "exec": ("exec", X, "--", "true"),
     "sweep": ("sweep", X, "--dry-run"),
     "topo": ("topo", X),
+    "compare": ("compare", "own.yaml", X, "-o", "out"),
     "results": ("results", X),
     "reproduce": ("reproduce", X),
     "analyze": ("analyze", X),

@@ -1,0 +1,1 @@
+"""Two experiments over the same seeds: which has more of a quantity."""
