@@ -1,6 +1,7 @@
 """`outcast compare`: two experiments over the same seeds."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -45,8 +46,8 @@ def command(
     values: tuple[str, ...],
     margin: str,
     less: bool,
-    work: cli.Work,
     output: Path | None,
+    **work: Any,
 ) -> int:
     """Run A and B over the same seeds, until it is settled whether B is worse.
 
@@ -71,7 +72,7 @@ def command(
         less_is_better=less,
         directory=output,
         progress=True,
-        **vars(work),
+        **work,
     )
     cli.echo_lines(pairs.words(found))
     cli.echo(f"{found.directory}/compare.json and compare.png; outcast results {found.directory}")
