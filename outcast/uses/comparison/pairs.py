@@ -121,14 +121,19 @@ def compare(
     for count in looks(seeds):
         chosen = list(range(a.seed, a.seed + count))
         swept = {"points": points, "seed": chosen, "order": "random"}
-        how: dict[str, Any] = {"jobs": jobs, "scheduler": scheduler, "progress": progress}
-        sweep = outcast.run_sweep(base, swept, directory=target, resume=resume, **how)
+        runs: dict[str, Any] = {"jobs": jobs, "scheduler": scheduler, "progress": progress}
+        sweep = outcast.run_sweep(base, swept, directory=target, resume=resume, **runs)
         resume = True
         if sweep.failures:
             name, failure = next(iter(sweep.failures.items()))
             raise RunError(f"{target}: {name}: {failure.message}")
         pairs = _pairs(sweep.table(), values)
-        found = _found(pairs, seeds, margin, less_is_better)
+        found = _found(
+            *(pairs, seeds),
+            margin=margin,
+            less_is_better=less_is_better,
+            copies=_are_copies(sweep.table()),
+        )
         comparison = Comparison(
             *(target, settings, chosen, seeds, found, count - pairs.height),
             {each.name: pairs.select(each.name, f"{each.name}_b").rows() for each in found},
@@ -140,7 +145,7 @@ def compare(
 
 
 def _found(
-    pairs: pl.DataFrame, seeds: int, margin: float, less_is_better: bool
+    pairs: pl.DataFrame, seeds: int, *, margin: float, less_is_better: bool, copies: bool
 ) -> list[Difference]:
     names = [name for name in pairs.columns if f"{name}_b" in pairs.columns]
     return [
@@ -149,9 +154,16 @@ def _found(
             *(pairs[name].to_list(), pairs[f"{name}_b"].to_list(), seeds),
             margin_share=margin if place == 0 else 0.0,
             less_is_better=less_is_better and place == 0,
+            copies=copies,
         )
         for place, name in enumerate(names)
     ]
+
+
+def _are_copies(table: pl.DataFrame) -> bool:
+    """Whether the seed changes nothing in the runs of A."""
+    of_runs = [name for name in table.columns if name == "jain_index" or name.endswith("_bps")]
+    return table.filter(table["name"] == "A").select(of_runs).n_unique() == 1
 
 
 def _pairs(table: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
@@ -228,7 +240,7 @@ def words(comparison: Comparison) -> list[str]:
     first = comparison.differences[0]
     lines = [f"compared: {'; '.join(keys[:3])}{more}"]
     for found in comparison.differences:
-        interval = "all pairs alike, so no interval"
+        interval = "all pairs alike, and no interval"
         if found.low is not None and found.high is not None:
             interval = f"[{found.low:.4g}, {found.high:.4g}]"
         share = f", {found.mean / found.mean_a:+.2%}" if found.mean_a else ""

@@ -39,7 +39,7 @@ class Difference:
     """The difference of one quantity over the pairs so far, B less A.
 
     Attributes:
-        low, high: the interval of the mean difference; None where all pairs have the same one.
+        low, high: the interval of the mean difference; None where too few pairs have all the same.
         above, below: the pairs in which B has more, and less.
         variance_ratio: the variance of the differences over the sum of both variances. Below 1
             pairs help; a small change that spreads over the whole run leaves about 1.
@@ -71,11 +71,14 @@ def difference(
     *,
     margin_share: float = 0.0,
     less_is_better: bool = False,
+    copies: bool = False,
 ) -> Difference:
     """The difference over the pairs so far, of at most `pairs`.
 
     `margin_share` is a share of A's mean. B is worse where the whole interval lies beyond the
-    margin, and no worse where it lies on this side.
+    margin, and no worse where it lies on this side. `copies` says that a seed changes nothing at
+    all, so that all pairs are one. Otherwise pairs that all have the same difference are judged by
+    the sign test.
     """
     of_a, of_b = np.asarray(a, float), np.asarray(b, float)
     differences = of_b - of_a
@@ -84,8 +87,9 @@ def difference(
     margin = margin_share * abs(float(of_a.mean()))
     low = high = needed = ratio = None
     verdict: Verdict = "not settled"
-    if deviation > 0:
-        half = _quantile(count, pairs) * deviation / math.sqrt(count)
+    p, quantile = _critical(count, pairs)
+    if deviation > 0 or (not copies and mean and 0.5 ** (count - 1) <= p):
+        half = quantile * deviation / math.sqrt(count)
         low, high = mean - half, mean + half
         worst, best = (-high, -low) if less_is_better else (low, high)
         if worst > -margin or (margin and worst == -margin):
@@ -108,10 +112,11 @@ def difference(
     )
 
 
-def _quantile(count: int, pairs: int) -> float:
-    """How many standard errors the interval reaches to each side: the bound, by Student's t."""
+def _critical(count: int, pairs: int) -> tuple[float, float]:
+    """The bound of a look: as a two-sided p, and in standard errors by Student's t."""
     from scipy import stats
 
     once = len(looks(pairs)) <= 1
     bound = _CRITICAL_ONCE if once else _CRITICAL * (count / pairs) ** (_SHAPE - 0.5)
-    return float(stats.t.isf(stats.norm.sf(bound), count - 1))
+    tail = float(stats.norm.sf(bound))
+    return 2 * tail, float(stats.t.isf(tail, count - 1))

@@ -77,10 +77,15 @@ def test_less_can_be_better():
     assert difference("delay", b, a, PAIRS, less_is_better=True).verdict == "worse"
 
 
-def test_pairs_that_are_all_alike_have_no_interval():
+def test_few_pairs_that_are_all_alike_have_no_interval():
     found = difference("goodput", [5.0] * 6, [6.0] * 6, PAIRS)
     assert (found.low, found.high, found.verdict) == (None, None, "not settled")
     assert (found.above, found.below, found.mean) == (6, 0, 1.0)
+    # Twelve that all point one way are no chance, unless they are one run again and again.
+    found = difference("goodput", [5.0] * 12, [4.0] * 12, PAIRS)
+    assert (found.low, found.high, found.verdict) == (-1, -1, "worse")
+    assert difference("goodput", [5.0] * 12, [4.0] * 12, PAIRS, copies=True).low is None
+    assert difference("goodput", [5.0] * 12, [5.0] * 12, PAIRS).verdict == "not settled"
 
 
 def test_few_seeds_are_looked_at_less_often():
