@@ -298,7 +298,6 @@ class Clocks:
 
     Attributes:
         notes: a line on each correction.
-        crossings: the sampled packets of each two captures, with corrected stamps.
         remarks: a line on the errors that remain, and on units that differ.
         error_ns: the largest error of corrected stamps; 0 without corrections, None without a
             bound.
@@ -310,7 +309,6 @@ class Clocks:
 
     clocks: list[Clock]
     notes: list[str]
-    crossings: list[Crossing]
     remarks: tuple[str, ...]
     error_ns: int | None = 0
     shown_error_ns: int | None = 0
@@ -354,12 +352,12 @@ def estimate(
     ):
         slack_ns = max(units) if len(set(units)) > 1 else 0
         remarks = tuple(_units_remark(captures, units))
-        return Clocks(as_stamped, [], found, remarks, slack_ns=slack_ns)
+        return Clocks(as_stamped, [], remarks, slack_ns=slack_ns)
     solved = solve(len(captures), reference, found)
     if isinstance(solved, tuple):
-        return Clocks(as_stamped, [], found, (), None, None, contradiction=solved)
+        return Clocks(as_stamped, [], (), None, None, contradiction=solved)
     error_ns = _error_ns(captures, solved, with_all=True)
-    most = "nothing bounds" if error_ns is None else f"{error_ns / 1e6:.3f} ms at most is"
+    most = "unknown" if error_ns is None else f"{error_ns / 1e6:.3f} ms at most"
     return Clocks(
         solved,
         [
@@ -367,8 +365,7 @@ def estimate(
             for capture, clock in zip(captures, solved, strict=True)
             if not clock.is_right
         ],
-        [crossing.on(solved) for crossing in found],
-        (f"clocks were corrected; {most} the error of times in the switch that is left",),
+        (f"clocks were corrected; the error of times in the switch that is left is {most}",),
         error_ns,
         _error_ns(captures, solved, with_all=False),
     )

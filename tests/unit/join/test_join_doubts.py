@@ -254,25 +254,6 @@ def test_a_host_with_few_packets_that_come_from_nowhere(tmp_path):
         join_captures(ports=write(tmp_path, files))
 
 
-def test_only_packets_to_an_address_of_captures_with_both_directions(tmp_path):
-    files = {**SCENE.files, "B": scenes.shifted(SCENE.files["B"], -SECOND)}
-    result = join_captures(ports=write(tmp_path, files), destinations=["192.168.7.3"])
-    flows = {result.joined.flows[n] for n in set(result.joined.arrivals.flow)}
-    assert {flow.dst for flow in flows} == {"192.168.7.3"}
-    assert {name: scenes.drops_at(result, "R")[name] for name in SCENE.drops} == SCENE.drops
-
-
-def test_drops_that_nobody_sends_again_are_missing_packets(tmp_path):
-    """The output's capture lost every tenth packet. A queue's drops are sent again."""
-    came = [data(10_000 * n, n) for n in range(200)]
-    left = [data(10_000 * n + 30, n) for n in range(200) if n % 10]
-    with pytest.raises(UntrustedError, match=r"18 of 18 packets that b .* never sent again"):
-        joined(tmp_path, came, left)
-    again = [data(10_000 * n + 300_500, n) for n in range(0, 200, 10)]
-    result = joined(tmp_path, came + again, left + later(again, 30))
-    assert result.joined.counts.dropped == 20
-
-
 def test_a_flow_that_never_gets_through_is_no_reason_to_doubt(tmp_path):
     rival = {"src": "10.0.0.3", "sport": 7}
     starved = [data(10_000 * n + 5, n) for n in range(100)]

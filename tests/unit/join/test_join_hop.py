@@ -1,17 +1,14 @@
 """What a hop does to packets besides queueing, and what a join says of it."""
 
 import random
-import struct
 from collections import deque
 from dataclasses import replace
 
 import pytest
 
-from outcast.analysis.capture.pcap import read_capture
 from outcast.analysis.join.join import Verdict
 from outcast.api.joins import join_captures
 from outcast.errors import UntrustedError
-from tests.golden.model import PCAP_HEADER
 from tests.golden.packets import P, capture
 
 
@@ -107,16 +104,6 @@ def test_ecn_marks_that_the_hop_made_are_counted(tmp_path):
     assert line.startswith(f"o: {marked:,} packets left with an ECN mark")
     assert f"of {able:,} that could be marked" in line
     assert not [line for line in _join(tmp_path, left, left).remarks if "ECN" in line]
-
-
-@pytest.mark.parametrize("low", range(4))
-def test_ecn_of_ipv6_is_read(low, tmp_path):
-    head = struct.pack(">IHBB", 6 << 28 | (40 << 2 | low) << 20 | 5, 12, 17, 64)
-    frame = bytes(12) + b"\x86\xdd" + head + bytes(range(32)) + bytes([0, 1, 0, 2, 0, 12] + [0] * 6)
-    path = tmp_path / "six.pcap"
-    size = struct.pack("<IIII", 1, 0, len(frame), len(frame))
-    path.write_bytes(PCAP_HEADER + size + frame)
-    assert read_capture("a", path).columns.tos.tolist() == [40 << 2 | low]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from scapy.all import GRE, ICMP, IP, TCP, UDP, IPv6, Packet, Raw, fragment
+from scapy.all import ICMP, IP, TCP, UDP, Packet, Raw, fragment
 
 from outcast.errors import InputError, UntrustedError
 from tests.golden.rewriting import CLIENTS, SERVER, Change, Router, fresh, traffic, unchanged
@@ -149,27 +149,6 @@ def test_marks_and_an_mss_that_a_router_changes_are_no_other_packets(tmp_path):
     assert result.joined.identity == ("checksum", "timestamp", "timestamp of SYN")
 
 
-@pytest.mark.parametrize(
-    "outer",
-    [
-        IP(src="192.0.2.1", dst="192.0.2.2") / GRE(),
-        IP(src="192.0.2.1", dst="192.0.2.2") / GRE(key_present=1, key=7, seqnum_present=1),
-        IP(src="192.0.2.1", dst="192.0.2.2"),
-        IPv6(src="2001:db8::1", dst="2001:db8::2"),
-    ],
-    ids=["GRE", "GRE with key and number", "IP in IP", "IP in IPv6"],
-)
-def test_a_router_at_the_end_of_a_tunnel(outer, tmp_path):
-    router = Router(lambda packet: [outer / packet], unchanged)
-    # What comes back is in the tunnel as well.
-    traffic(router, 2)
-    result = router.join(tmp_path)
-    assert router.faults(result) == []
-    assert any("are in a tunnel" in text for text in result.remarks)
-    rows = result.joined.departures
-    assert int(rows.frame_bytes.max()) > int(result.joined.arrivals.frame_bytes.max())
-
-
 def datagram(number: int) -> Packet:
     """One of 3,500 bytes, which are three fragments or more."""
     data = UDP(sport=4000, dport=53) / Raw(random.Random(number).randbytes(3500))
@@ -189,17 +168,6 @@ def test_a_router_that_fragments_is_refused(tmp_path):
         reply(router, number)
     with pytest.raises(UntrustedError, match="never seen to come in"):
         router.join(tmp_path)
-
-
-def test_fragments_that_are_passed_on_are_packets(tmp_path):
-    router = Router(unchanged, unchanged)
-    for number in range(60):
-        for part, piece in enumerate(fragment(datagram(number), fragsize=1480)):
-            router.send(number * 100_000 + 10_000 * part, piece, lost=number == 20 and part == 1)
-        reply(router, number)
-    result = router.join(tmp_path)
-    assert router.faults(result) == []
-    assert not any("fragments" in text for text in result.remarks)
 
 
 # --- what nothing joins is named

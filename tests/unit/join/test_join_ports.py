@@ -4,7 +4,6 @@ import pytest
 
 from outcast.analysis.join.join import Verdict
 from outcast.api.joins import join_captures
-from outcast.errors import UntrustedError
 from tests.golden import ports
 from tests.golden.packets import P, capture
 
@@ -38,16 +37,6 @@ def test_a_file_of_what_came_in_and_one_of_what_left_are_one_port(tmp_path):
     result = join_captures(inputs, outputs, routed=True)
     counts = result.joined.counts
     assert (counts.entered, counts.forwarded, counts.dropped) == (400, 380, 20)
-
-
-def test_two_files_of_a_port_that_are_exchanged_are_refused(tmp_path):
-    files = _router(tmp_path)
-    with pytest.raises(UntrustedError, match="200 packets that left by p1 were never seen"):
-        join_captures(
-            {"p1": files["p1.out"], "p2": files["p2.in"]},
-            {"p1": files["p1.in"], "p2": files["p2.out"]},
-            routed=True,
-        )
 
 
 def _bond(folder, outputs):

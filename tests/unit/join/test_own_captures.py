@@ -252,15 +252,6 @@ def test_a_chain_of_hops(tmp_path, nat, capsys):
     assert (told in said.err) is nat
 
 
-def test_traffic_that_joins_on_the_way_is_told(tmp_path, capsys):
-    files = path_captures(tmp_path)
-    command = ["join", "--to", "10.0.0.1", "--chain", *(f"{n}={p}" for n, p in files.items())]
-    assert outcast(command) == 0
-    said = capsys.readouterr()
-    assert "a to r1: r1: 600 packets that were seen at one of the two points only (1 of" in said.err
-    assert " ".join(said.out.splitlines()[2].split()).startswith("r1 to r2 630 30 4.762 0 5.000")
-
-
 def test_a_point_of_several_interfaces_hides_what_its_queue_lost(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     ports = at_router()
