@@ -46,12 +46,13 @@ def processes(plan: Plan) -> int:
 
 
 def memory_mib(plan: Plan) -> int:
-    """The guest's memory. Each switch has two flow entries for each host."""
+    """The guest's memory. A switch has two flow entries for each host that packets cross it to."""
+    carried = (plan.carrying.nodes[switch].get("carries", plan.hosts) for switch in plan.switches)
     captures = len(plan.capture_ports)
     needed_mib = (
         MEMORY_MIB
         + LINK_MIB * plan.graph.number_of_edges()
-        + ENTRY_MIB * 2 * len(plan.hosts) * (len(plan.graph) - len(plan.hosts))
+        + ENTRY_MIB * 2 * sum(map(len, carried))
         + PROCESS_MIB * processes(plan)
         + ring_kib("virtual", captures) * captures / 1024
     )
