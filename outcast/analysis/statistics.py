@@ -1,9 +1,8 @@
-"""Means over repetitions, their confidence intervals, and tests against a value.
+"""Means over repetitions, and their confidence intervals.
 
 Repetitions are few, so the method has to cover with few. Intervals of means are Student's t; those
 of geometric means are Student's t of the logarithms. Two samples are compared by Welch's method
-(Biometrika 34, 1947), which does not assume equal variances. Quotients of means have Fieller's
-interval (Journal of the Royal Statistical Society B 16, 1954), with Welch's degrees of freedom.
+(Biometrika 34, 1947), which does not assume equal variances.
 `benchmarks/coverage.py` compares these with two bootstraps by simulation with known truth, and
 docs/steady-state.md has its table. Percentile bootstrap intervals stay for medians, to which
 Student's t does not apply.
@@ -45,18 +44,6 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """An interval, and the test that belongs to it: by a value, the two-sided p that it is true.
-
-    p is below 0.05 where the interval, as long as no limit cuts it, leaves the value out; 1 if
-    there is no interval.
-    """
-
-    interval: Interval
-    p_value: Callable[[float], float]
-
-
-@dataclass(frozen=True)
 class _Mean:
     """A sample's mean, the variance of that mean, and the sample's size."""
 
@@ -74,14 +61,6 @@ class _Mean:
 
 
 def central(values: Sequence[float], kind: Kind = "mean", limits: Limits = UNLIMITED) -> Interval:
-    return estimate(values, kind, limits).interval
-
-
-def difference(ours: Sequence[float], theirs: Sequence[float], kind: Kind = "mean") -> Interval:
-    return estimate_difference(ours, theirs, kind).interval
-
-
-def estimate(values: Sequence[float], kind: Kind = "mean", limits: Limits = UNLIMITED) -> Estimate:
     """The central value of a sample. Its interval does not go beyond the limits.
 
     Raises ValueError if a geometric mean is requested and not all values are above zero.
@@ -98,9 +77,7 @@ def estimate(values: Sequence[float], kind: Kind = "mean", limits: Limits = UNLI
     return _by_student(mean, mean.n, mean.n - 1, kind, limits)
 
 
-def estimate_difference(
-    ours: Sequence[float], theirs: Sequence[float], kind: Kind = "mean"
-) -> Estimate:
+def difference(ours: Sequence[float], theirs: Sequence[float], kind: Kind = "mean") -> Interval:
     """`ours` minus `theirs`; for geometric means, `ours` over `theirs`.
 
     The two samples are independent. `n` is that of the smaller sample.
@@ -119,37 +96,7 @@ def estimate_difference(
     apart = _Mean(first.value - second.value, first.variance + second.variance, n)
     if n < 2:
         return _nothing(n, _back(apart.value, kind))
-    return _by_student(apart, n, _welch(first, second, 1.0), kind, UNLIMITED)
-
-
-def estimate_quotient(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
-    """The mean of `ours` over the mean of `theirs`. Samples and `n` are as of a difference.
-
-    The value is None if `theirs` are all 0. The bounds are None if the mean of `theirs` may be 0,
-    because then the quotient has no bound.
-    """
-    numerator, denominator = _transformed(ours, "mean"), _transformed(theirs, "mean")
-    n = int(min(numerator.size, denominator.size))
-    if n == 0 or not denominator.mean():
-        return _nothing(n, None)
-    above, below = _Mean.of(numerator), _Mean.of(denominator)
-    value = above.value / below.value
-    freedom = _welch(above, below, value) if n > 1 else math.nan
-    reach = _t_quantile(freedom)
-    known = below.value**2 - reach**2 * below.variance
-    if n < 2 or not known > 0:
-        return _nothing(n, value)
-
-    def p_value(at: float) -> float:
-        error = math.sqrt(above.variance + at**2 * below.variance)
-        return _two_sided(above.value - at * below.value, error, freedom)
-
-    # The roots of (above - q below)^2 = reach^2 (var above + q^2 var below).
-    half = reach * math.sqrt(above.variance * known + above.value**2 * below.variance)
-    low, high = sorted(((above.value * below.value + sign * half) / known) for sign in (-1, 1))
-    if min(float(numerator.min()), float(denominator.min())) >= 0:
-        low = max(0.0, low)
-    return Estimate(Interval(n, value, low, high), p_value)
+    return _by_student(apart, n, _welch(first, second), kind, UNLIMITED)
 
 
 def probability(happened: int, trials: int) -> tuple[float, float]:
@@ -166,30 +113,23 @@ def probability(happened: int, trials: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _nothing(n: int, value: float | None) -> Estimate:
-    return Estimate(Interval(n, value, None, None), lambda _at: 1.0)
+def _nothing(n: int, value: float | None) -> Interval:
+    return Interval(n, value, None, None)
 
 
-def _by_student(mean: _Mean, n: int, freedom: float, kind: Kind, limits: Limits) -> Estimate:
-    error, value = math.sqrt(mean.variance), _back(mean.value, kind)
-    reach = _t_quantile(freedom) * error
+def _by_student(mean: _Mean, n: int, freedom: float, kind: Kind, limits: Limits) -> Interval:
+    value = _back(mean.value, kind)
+    reach = _t_quantile(freedom) * math.sqrt(mean.variance)
     low = max(_back(mean.value - reach, kind), limits[0])
     high = min(_back(mean.value + reach, kind), limits[1])
     if math.isinf(high):
         return _nothing(n, value)
-
-    def p_value(at: float) -> float:
-        if kind == "geometric" and at <= 0:
-            return 0.0
-        there = math.log(at) if kind == "geometric" else at
-        return _two_sided(mean.value - there, error, freedom)
-
-    return Estimate(Interval(n, value, low, high), p_value)
+    return Interval(n, value, low, high)
 
 
-def _welch(first: _Mean, second: _Mean, factor: float) -> float:
-    """Welch's degrees of freedom of `first - factor * second`; samples have at least 2 values."""
-    parts = [(first.variance, first.n), (factor**2 * second.variance, second.n)]
+def _welch(first: _Mean, second: _Mean) -> float:
+    """Welch's degrees of freedom of a difference; samples have at least 2 values."""
+    parts = [(first.variance, first.n), (second.variance, second.n)]
     whole = sum(variance for variance, _ in parts)
     if not whole:
         return float(min(first.n, second.n) - 1)
@@ -202,14 +142,6 @@ def _t_quantile(freedom: float) -> float:
     from scipy import special
 
     return float(special.stdtrit(freedom, 1 - (1 - LEVEL) / 2))
-
-
-def _two_sided(apart: float, error: float, freedom: float) -> float:
-    from scipy import special
-
-    if not error:
-        return 0.0 if apart else 1.0
-    return float(2 * special.stdtr(freedom, -abs(apart) / error))
 
 
 def _transformed(values: Sequence[float], kind: Kind) -> Floats:
@@ -229,13 +161,13 @@ def _back(value: float, kind: Kind) -> float:
         return math.inf
 
 
-def _by_bootstrap(n: int, value: float, resampled: Callable[[], Floats]) -> Estimate:
-    """The percentile interval (Efron and Tibshirani, 1993, chapter 13); no test."""
+def _by_bootstrap(n: int, value: float, resampled: Callable[[], Floats]) -> Interval:
+    """The percentile interval (Efron and Tibshirani, 1993, chapter 13)."""
     if n < 2:
         return _nothing(n, value)
     outside = (1 - LEVEL) / 2
     low, high = np.quantile(resampled(), [outside, 1 - outside]).tolist()
-    return Estimate(Interval(n, value, low, high), lambda _at: 1.0)
+    return Interval(n, value, low, high)
 
 
 def _resampled_medians(sample: Floats, seed: int) -> Floats:
