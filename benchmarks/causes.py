@@ -29,7 +29,7 @@ import polars as pl
 from benchmarks import stored
 from benchmarks.seen import after_timeouts, held_against
 from outcast.records.run import Run
-from outcast.uses.why import senders, sums
+from outcast.uses.why import overview, senders
 from outcast.uses.why.causes import CAUSES
 from outcast.uses.why.recorded_events import EVENTS
 from outcast.uses.why.waits import wait_table, within
@@ -58,7 +58,7 @@ def of_run(run: Run, control: str, seed: int) -> dict[str, pl.DataFrame]:
     )
     group = pl.col("flow").replace_strict(run.group_of, default="other", return_dtype=pl.String)
     tables = {
-        "sums": sums.compare(traced.every, run.counters),
+        "sums": overview.compare(traced.every, run.counters),
         "again": traced.again.filter(pl.col("segments") > 0).with_columns(group=group),
         "waits": within(waits, 0, run.manifest.traffic.duration_ns).with_columns(group=group),
         "after": after_timeouts(traced.every, traced.senders).with_columns(group=group),

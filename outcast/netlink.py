@@ -157,7 +157,12 @@ def replace_qdisc(interface: str, kind: str, *, parent: int, major: int, options
         # Qdiscs that are newer than Linux 5.2 require the flag (nla_parse_nested in
         # net/netlink.h). Older ones ignore it.
         body += nest(TCA_OPTIONS, options)
-    _request(RTM_NEWQDISC, body)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
+        netlink.send(message(RTM_NEWQDISC, REQUEST | ACK | CREATE | REPLACE, 1, body))
+        answer = netlink.recv(65536)
+    number = refusal(answer)
+    if number != 0:
+        raise OSError(number or 0, os.strerror(number or 0))
 
 
 def matchall(interface: int, actions: Sequence[bytes]) -> bytes:
@@ -168,15 +173,6 @@ def matchall(interface: int, actions: Sequence[bytes]) -> bytes:
     body = _TC_MESSAGE.pack(0, interface, 0, INGRESS, every_protocol)
     body += encode_text(TCA_KIND, "matchall")
     return body + nest(TCA_OPTIONS, nest(TCA_MATCHALL_ACT, *listed))
-
-
-def _request(kind: int, body: bytes) -> None:
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
-        netlink.send(message(kind, REQUEST | ACK | CREATE | REPLACE, 1, body))
-        answer = netlink.recv(65536)
-    number = refusal(answer)
-    if number != 0:
-        raise OSError(number or 0, os.strerror(number or 0))
 
 
 def main() -> int:

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from outcast.records.run import Run
+from outcast.uses.why import overview, senders
 from outcast.uses.why import recorded_events as of
-from outcast.uses.why import senders, sums
 from outcast.uses.why.causes import CAUSES
 from outcast.uses.why.drops import reason_table
 from tests import guest_runs
@@ -40,7 +40,7 @@ def traced(run) -> senders.Traced:
 
 
 def test_each_retransmission_has_a_cause_and_the_sums_are_the_counters(run, traced):
-    compared = sums.compare(traced.every, run.counters)
+    compared = overview.compare(traced.every, run.counters)
     assert set(traced.again["cause"]) <= set(CAUSES)
     assert "rto" in traced.again["cause"]
     assert compared.filter(pl.col("kernel") != pl.col("events")).rows() == []

@@ -21,7 +21,6 @@ from outcast.analysis.run_measures.kinds import (
     Measure,
     measure,
 )
-from outcast.analysis.statistics import Limits
 from outcast.errors import ConfigError
 from outcast.records.run import Run
 from outcast.records.summary import ClassSummary, GroupSummary, Summary, Window
@@ -260,11 +259,6 @@ def take(run: Run, measure: Measure) -> float:
         return MEASURES[measure.kind].function(run, measure)
     except NoValueError:
         return math.nan
-
-
-def limits(measure: Measure) -> Limits:
-    """The least and the greatest value that a measure can have; rates and counts start at 0."""
-    return MEASURES[measure.kind].limits
 
 
 def is_logarithmic(measure: Measure) -> bool:

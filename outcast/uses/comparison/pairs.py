@@ -222,11 +222,10 @@ def _alike(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 def _write(comparison: Comparison) -> None:
     record = asdict(comparison) | {
         "format": 1,
-        "directory": None,
+        "directory": comparison.directory.name,
         "verdict": comparison.verdict,
         "settings": {key: {"a": a, "b": b} for key, (a, b) in comparison.settings.items()},
     }
-    del record["directory"]
     write_json(comparison.directory / "compare.json", record)
     comparison.figure().savefig(comparison.directory / "compare.png", dpi=150)
 

@@ -41,7 +41,7 @@ def command(
     DIR/trace. With --flow, --between or --format events are listed too.
     """
     from outcast.records import Run
-    from outcast.uses.why import recording, traced_events
+    from outcast.uses.why import recorded_events, recording
     from outcast.uses.why.recorded_events import Wanted, require_flow
 
     cli.end_as_interrupted()
@@ -54,7 +54,7 @@ def command(
         cli.note(f"the same run: {outcome.captures} captures are equal to the byte")
     wanted = Wanted(names, flow, span)
     if flow is not None or span is not None or form != "table":
-        cli.echo_lines(traced_events.lines(outcome.run, wanted, form))
+        cli.echo_lines(recorded_events.lines(outcome.run, wanted, form))
     else:
         for event, rows in outcome.events.items():
             cli.echo_path(outcome.table_file(event), f": {rows} events")

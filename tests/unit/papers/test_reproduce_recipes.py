@@ -56,7 +56,7 @@ def test_no_claim_holds_without_its_effect(name):
             assert claim.none == 1, claim.text
         # Nor a value that the measure cannot have, such as an index of fairness of 2.
         if len(claim.points) == 1:
-            lowest, highest = measures.limits(claim.measure)
+            lowest, highest = measures.MEASURES[claim.measure.kind].limits
             assert lowest <= claim.none <= highest, claim.text
 
 

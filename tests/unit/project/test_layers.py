@@ -64,8 +64,8 @@ def test_the_exceptions_of_uses_become_fewer():
 
 # Python's lines of each part of the project: they may only fall.
 BUDGETS = {
-    "outcast/**/*.py": 72_030,
-    "outcast/uses/**/*.py": 12_235,
+    "outcast/**/*.py": 72_000,
+    "outcast/uses/**/*.py": 12_215,
     "tests/**/*.py": 43_872,
     "scripts/**/*.py": 2_582,
     "benchmarks/**/*.py": 2_347,

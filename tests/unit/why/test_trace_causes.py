@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from outcast.records.counters import Counters, HostCounters, LinkRecord, LinkTotals
+from outcast.uses.why import overview
 from outcast.uses.why import recorded_events as of
-from outcast.uses.why import sums
 from outcast.uses.why.causes import (
     CAUSES,
     drop_table,
@@ -356,7 +356,7 @@ def test_sums_count_as_the_kernel_does():
         "TcpExtTCPLossUndo": 1,
         "TcpExtTCPSpuriousRTOs": 1,
     }
-    table = sums.compare(every, counters(**expected))
+    table = overview.compare(every, counters(**expected))
     assert table.filter(pl.col("kernel") != pl.col("events")).rows() == []
     assert table.height == len(expected)
 
