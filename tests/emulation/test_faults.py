@@ -82,6 +82,9 @@ inner_run.verify_tables = tampered
 def test_a_frame_that_takes_another_way_than_planned_is_found(switch, wrong_way, said, tmp_path):
     phases, message = run_with(
         f"""
+from outcast.plan.model import Plan
+# So that other switches send the frame on.
+Plan.carrying = property(lambda plan: plan.graph)
 real_install = inner_run.forwarding.install
 def tampered(plan, tables, commands):
     real_install(plan, tables, commands)
@@ -101,14 +104,12 @@ def test_a_switch_that_never_connects_is_named(tmp_path):
         """
 from outcast.emulation.network import controller
 controller.READY_DEADLINE_S = 15.0
-real_run = inner_run.SystemCommands.run
-def cut(commands, argv, **options):
-    argv = list(argv)
-    if "set-controller" in argv:
-        pairs = list(zip(argv, argv[1:]))
-        argv[pairs.index(("set-controller", "c0_1")) + 2] = "tcp:127.0.0.1:9"
-    return real_run(commands, argv, **options)
-inner_run.SystemCommands.run = cut
+from outcast.emulation.network import openvswitch
+real_rows = openvswitch._rows
+def cut(plan, switch, number, datapath, target):
+    target = "tcp:127.0.0.1:9" if switch == "c0_1" else target
+    return real_rows(plan, switch, number, datapath, target)
+openvswitch._rows = cut
 """,
         tmp_path,
     )

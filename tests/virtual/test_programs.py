@@ -104,7 +104,7 @@ def test_programs_stand_in_every_table_and_replay(tmp_path):
     assert "listening" in (run.path / "programs/sink/0.out").read_text(encoding="ascii")
     assert "programs/web/files/site/page" in run.manifest.files
     page = report.make(Run(run.path))
-    assert "the program get at h4, 3 times" in page
+    assert "get: client at h4" in page
     assert '<section id="programs"' in page
 
     # The copy in the run directory is enough, wherever the user's files are by then.

@@ -33,9 +33,10 @@ def test_events_and_phases():
     [
         ([], 2048, 2048),
         (["topology.k=12"], 2048, 2048),
-        # 3,072 links filled nearly all of 2 GiB.
-        (["topology.k=16"], 2500, 3500),
-        (["topology.k=20"], 5000, 8000),
+        # 3,072 links filled more than 1 GiB, and 10,368 links 3 GiB.
+        (["topology.k=16"], 2049, 2500),
+        (["topology.k=20"], 3500, 5000),
+        (["topology.k=24"], 6000, 8000),
         # 1,280 captures, whose rings take a GiB in all.
         (["topology.k=8", "capture.ports=all"], 3000, 4000),
     ],

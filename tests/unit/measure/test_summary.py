@@ -410,16 +410,23 @@ def test_groups_by_hops_say_what_the_classes_say(run):
         assert window.groups["hops"]["3-hop"].timeouts is None
 
 
+def planned_names(tree: Any) -> None:
+    for record in tree["flows"]:
+        record["name"] = "cubic" if record["flow"] == 0 else "bbr"
+
+
 def named(tree: Any) -> None:
+    planned_names(tree)
     for record in tree["flows"]:
         lone = record["flow"] == 0
-        record.update(name="cubic" if lone else "bbr", hops=2)
+        record["hops"] = 2
         record.update(congestion_control="cubic" if lone else "bbr")
 
 
 def test_named_groups_are_what_the_headline_compares(run, capsys):
     before = analyze(run)
     edit(run.manifest, named)
+    edit(run.plan, planned_names)
     run.config.write_text(
         run.config.read_text().replace("analysis: {", "analysis: {compare: [bbr, cubic], ")
     )
