@@ -5,6 +5,7 @@ from outcast import members
 TYPE_CHECKING = False  # See outcast/__init__.py.
 if TYPE_CHECKING:
     from outcast.api.archives import make_again, opened, require_comparable, scratch_folder
+    from outcast.api.experiments import checked
     from outcast.api.making import execute
     from outcast.api.many import Place, causes, experiment_of, make_each
     from outcast.api.progress import note
@@ -25,6 +26,7 @@ else:
         __name__,
         {
             "outcast.api.archives": "make_again opened require_comparable scratch_folder",
+            "outcast.api.experiments": "checked",
             "outcast.api.making": "execute",
             "outcast.api.many": "Place causes experiment_of make_each",
             "outcast.api.progress": "note",

@@ -1,5 +1,6 @@
 """`outcast compare`: two experiments over the same seeds."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,12 @@ def command(
 
     Exit status 0 if B is no worse than A, 4 if it is worse, 5 if that is not settled.
     """
-    from outcast import experiment
+    from outcast import api, experiment
     from outcast.uses.comparison import pairs
 
     cli.end_as_interrupted()
-    first = experiment.load(a, list(overrides))
-    second = experiment.load(b or a, [*overrides, *against])
+    sources = (experiment.read(a, overrides), experiment.read(b or a, (*overrides, *against)))
+    first, second = (api.checked(source).experiment for source in sources)
     share = cli.parsed("--margin", margin, _share)
     found = pairs.compare(
         first,
@@ -81,8 +82,11 @@ def command(
 
 def _share(text: str) -> float:
     """A share from 0 to 1: `3%` or `0.03`. Raises ValueError where it is none."""
-    number, percent, rest = text.partition("%")
-    share = float(number) / (100 if percent else 1)
-    if rest or not 0 <= share <= 1:
+    share = re.fullmatch(r"([0-9.]+)(%?)", text)
+    try:
+        value = float(share[1]) / (100 if share[2] else 1) if share else -1.0
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
         raise ValueError(f"{text!r}; allowed are 0% to 100%")
-    return share
+    return value

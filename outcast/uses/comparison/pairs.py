@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,6 +115,7 @@ def compare(
     settings = dict(_settings(_tree(a), _tree(b)))
     if not settings:
         raise ConfigError("A and B are the same experiment; allowed are two that differ")
+    _require_reachable(a, b, settings)
     target = Path(directory or Path("results") / f"{a.name}-compare")
     points = [{"name": "A"}, {"name": "B"} | {key: of_b for key, (_, of_b) in settings.items()}]
     base = a.model_copy(update={"sweep": None, "repetitions": 1})
@@ -142,6 +143,17 @@ def compare(
             break
     _write(comparison)
     return comparison
+
+
+def _require_reachable(a: Experiment, b: Experiment, keys: Iterable[str]) -> None:
+    """Raises ConfigError where B has a network in a file that is not found from A's folder."""
+    of_a, of_b = (getattr(each.topology, "origin", None) for each in (a, b))
+    same_folder = of_a is not None and of_b is not None and of_a.folder == of_b.folder
+    if of_b is not None and not same_folder and any(key.startswith("topology") for key in keys):
+        raise ConfigError(
+            f"{b.name}: topology.path: B's network is in a file beside B; allowed is A with its "
+            "network in a file of the same folder, or B in A's place"
+        )
 
 
 def _found(

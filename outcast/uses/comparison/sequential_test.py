@@ -101,7 +101,7 @@ def difference(
         if mean:
             by_normal = ((_CRITICAL + _POWER_Z) * deviation / (mean / 2)) ** 2
             # Student's t is wider by some two pairs (Guenther 1981).
-            needed = math.ceil(by_normal + _CRITICAL**2 / 2)
+            needed = max(LEAST_PAIRS, math.ceil(by_normal + _CRITICAL**2 / 2))
     return Difference(
         name,
         count,
