@@ -31,8 +31,8 @@ from benchmarks.seen import after_timeouts, held_against
 from outcast.records.run import Run
 from outcast.uses.why import overview, senders
 from outcast.uses.why.causes import CAUSES
+from outcast.uses.why.overview import wait_table, within
 from outcast.uses.why.recorded_events import EVENTS
-from outcast.uses.why.waits import wait_table, within
 
 ROOT = Path(__file__).parents[1]
 NAME = "waits"

@@ -80,12 +80,10 @@ def several(
 
 
 def output(metavar: str, text: str, *, required: bool = False) -> Callable[[Verb], Verb]:
-    """The option -o, whose value is a path."""
     return path(f"-o, --output {metavar}", text, required=required)
 
 
 def parsed(option: str, text: str, parse: Callable[[str], Value]) -> Value:
-    """The quantity of an option. Raises ConfigError."""
     try:
         return parse(text)
     except ValueError as error:

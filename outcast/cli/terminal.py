@@ -23,7 +23,6 @@ def echo(text: str, err: bool = False, nl: bool = True) -> None:
 
 
 def echo_lines(lines: Iterable[str]) -> None:
-    """Prints texts, a line each."""
     for line in lines:
         echo(line)
 

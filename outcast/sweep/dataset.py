@@ -194,7 +194,6 @@ def compared(groups: tuple[str, str]) -> str:
 
 
 def is_compared(column: str) -> bool:
-    """Whether a column is the ratio of two groups."""
     return _OVER in column
 
 

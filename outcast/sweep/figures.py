@@ -156,7 +156,6 @@ def cdf(frame: pl.DataFrame, by: Sequence[str], value: str, labels: Labels) -> F
 
 
 def _axis(value: str) -> str:
-    """The label of an axis of this value."""
     return f"{value} (ratio of goodputs)" if is_compared(value) else heading(value)
 
 

@@ -83,7 +83,6 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """The failure that an exception means."""
         status = error.exit_status if isinstance(error, OutcastError) else 1
         message = " ".join(str(error).split()) or "the error has no message"
         return cls(type(error).__name__, message, status)
@@ -200,7 +199,6 @@ class RunProcess:
     stays: bool = False
 
     def give(self, task: Task, folder: Path) -> None:
-        """Gives a process its next task."""
         self.task, self.folder = task, folder
         self.began, self.stays = time.monotonic(), False
         assert self.popen.stdin is not None

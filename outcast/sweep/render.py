@@ -40,7 +40,6 @@ class Labels:
         return self._own.get(key, key)
 
     def axis(self, key: str, values: Sequence[object]) -> Axis:
-        """The axis for these values of a key, in this order."""
         found = [part for value in values if (part := amount(value)) is not None]
         is_amount = len(found) == len(values) and len({kind for kind, _ in found}) == 1
         amounts = tuple(number for _, number in found) if is_amount else None

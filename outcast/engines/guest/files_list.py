@@ -45,7 +45,6 @@ class Item(NamedTuple):
 
     @property
     def mode(self) -> int:
-        """The permissions of a file or folder."""
         return 0o644 if self.sha256 and not self.executable else 0o755
 
 

@@ -57,7 +57,6 @@ class Root:
 
     @property
     def list_path(self) -> Path:
-        """The list of its files; see `files_list`."""
         return self.folder.with_name(_LIST)
 
     def list_items(self) -> list[Item]:

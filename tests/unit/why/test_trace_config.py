@@ -17,8 +17,8 @@ from outcast.plan.model import Planned
 from outcast.records.run_directory import RunDirectory
 from outcast.uses.why import recorded_events as of
 from outcast.uses.why.causes import drops_of_packets, retransmission_table
+from outcast.uses.why.overview import wait_table, within
 from outcast.uses.why.recorded_events import TcpEvents, read_events
-from outcast.uses.why.waits import wait_table, within
 from tests.golden.run_directory import make_run
 from tests.unit.why.tcp_events import Event, tables
 
